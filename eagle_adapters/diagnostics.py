@@ -1,0 +1,152 @@
+"""What the library has to say, as data: a `Diagnostic` has a stable code, a cause and a next step.
+
+Nothing here prints. The command line renders diagnostics, exceptions carry them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+CODES: dict[str, str] = {
+    # EA0xx: boundaries
+    "EA001": "A layer id or boundary is out of range.",
+    "EA002": "A layer id or boundary is given twice.",
+    "EA003": "A boundary cannot be written in the asked convention.",
+    "EA004": "The target has too few layers for the default boundaries.",
+    "EA005": "The convention of the layer ids cannot be decided.",
+    # EA1xx: data files, registry
+    "EA101": "The data files (registry.yaml, adapters/) were not found.",
+    # EA2xx: introspection
+    "EA201": "Two equally good answers for the decoder.",
+    "EA202": "No decoder was found.",
+    "EA203": "The chosen decoder does not exist or has no layers.",
+    # EA3xx: contract
+    "EA301": "A hook is missing.",
+    "EA302": "A hook has the wrong signature.",
+    "EA303": "A hook has the wrong kind.",
+    "EA304": "A hook name is dead: the engine no longer calls it.",
+    "EA305": "An attribute or config field that the engine reads is missing.",
+    "EA306": "The engine or its version has no contract here.",
+    "EA307": "A hook is there but silently does nothing.",
+    # EA4xx: plan, codegen, apply
+    "EA401": "The plan does not fit the class as it is now.",
+    "EA402": "The class is already adapted in another way.",
+    "EA403": "The target cannot be adapted.",
+    "EA404": "The target is not adapted.",
+    "EA405": "Generated code does not compile.",
+    # EA9xx: use and internal
+    "EA901": "The command or call was used wrongly.",
+    "EA999": "Internal error: please report it.",
+}
+"""Every code with its title. Codes are API, message texts are not; `docs/errors.md` is generated from this table."""
+
+
+class Severity(StrEnum):
+    """How bad a finding is: an `ERROR` stops, a `WARNING` will hurt, a `NOTE` informs."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+_RANK = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding.
+
+    Attributes:
+        code: stable code, a key of `CODES`.
+        message: what is wrong, with the object's name in it.
+        severity: `error`, `warning` or `note`.
+        expected: what should have been there.
+        found: what was there instead.
+        where: `file:line`, an attribute path, or a field path.
+        consequence: what happens if one goes on anyway.
+        next_step: the next command or edit.
+    """
+
+    code: str
+    message: str
+    severity: Severity = Severity.ERROR
+    expected: str | None = None
+    found: str | None = None
+    where: str | None = None
+    consequence: str | None = None
+    next_step: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.code not in CODES:
+            raise KeyError(
+                f"unknown diagnostic code {self.code!r}: add it to eagle_adapters.diagnostics.CODES"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form; absent parts are left out."""
+        out: dict[str, Any] = {"code": self.code, "severity": self.severity.value, "message": self.message}
+        for name in ("expected", "found", "where", "consequence", "next_step"):
+            value = getattr(self, name)
+            if value is not None:
+                out[name] = value
+        return out
+
+    def __str__(self) -> str:
+        lines = [f"{self.code} {self.severity.value}: {self.message}"]
+        labels = (
+            ("expected", "expected"),
+            ("found", "found"),
+            ("where", "where"),
+            ("then", "consequence"),
+            ("next", "next_step"),
+        )
+        for label, name in labels:
+            value = getattr(self, name)
+            if value is not None:
+                lines.append(f"  {label}: {value}")
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Report:
+    """An ordered collection of diagnostics; true when it holds any."""
+
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def add(
+        self, code: str, message: str, severity: Severity = Severity.ERROR, **parts: str | None
+    ) -> Diagnostic:
+        """Append a diagnostic built from its parts and return it."""
+        diagnostic = Diagnostic(code, message, severity, **parts)
+        self.diagnostics.append(diagnostic)
+        return diagnostic
+
+    def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Append many."""
+        self.diagnostics.extend(diagnostics)
+
+    @property
+    def worst(self) -> Severity | None:
+        """The highest severity in the report, or None when it is empty."""
+        return max((d.severity for d in self.diagnostics), key=_RANK.__getitem__, default=None)
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        """The diagnostics of severity `error`."""
+        return [d for d in self.diagnostics if d.severity is Severity.ERROR]
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """The JSON form."""
+        return [d.as_dict() for d in self.diagnostics]
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(self.diagnostics)
+
+    def __len__(self) -> int:
+        return len(self.diagnostics)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.diagnostics))

@@ -1,0 +1,125 @@
+"""What introspection finds: the `Anatomy` of a target, the same whether read from live modules or from source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Agent(StrEnum):
+    """Who read the target: the walker over module objects, or the walker over class definitions."""
+
+    LIVE = "live"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One object on the chain wrapper -> ... -> decoder.
+
+    Attributes:
+        path: dotted attribute path from the target; the target itself has the empty path.
+        class_name: `module:QualName` of its class.
+        where: where the link was found: an attribute (`attribute language_model`) or `file:line`.
+    """
+
+    path: str
+    class_name: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A module or value that was found, with the place it was found at.
+
+    Attributes:
+        path: dotted attribute path from the target.
+        where: an attribute, a config field, or `file:line`.
+        class_name: `module:QualName` of its class, where known.
+    """
+
+    path: str
+    where: str
+    class_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number that was found, with the place it was found at."""
+
+    value: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """The parts of a target that the EAGLE-3 interface needs.
+
+    Attributes:
+        target: `module:QualName` of the target's class.
+        agent: who read it.
+        chain: from the target (empty path) to the decoder, at least one link.
+        layers: the decoder's list of layers.
+        num_layers: N; the source agent does not know it.
+        hidden_size: width of the residual stream.
+        embedding: the token embedding.
+        head: the output head (`lm_head`).
+        final_norm: the norm after the last layer.
+        logits: what turns the last state into logits (`logits_processor`, `compute_logits`, or the head itself).
+        capture: how the decoder already captures intermediate states, or None when it does not.
+        owners: class name -> class object, for the links of a live target; empty for the source agent.
+    """
+
+    target: str
+    agent: Agent
+    chain: tuple[Link, ...]
+    layers: Fact
+    num_layers: Number | None = None
+    hidden_size: Number | None = None
+    embedding: Fact | None = None
+    head: Fact | None = None
+    final_norm: Fact | None = None
+    logits: Fact | None = None
+    capture: Fact | None = None
+    owners: Mapping[str, type] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def decoder(self) -> Link:
+        """The last link of the chain: the module that owns the layers."""
+        return self.chain[-1]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form; `owners` is left out."""
+
+        def fact(value: Fact | None) -> dict[str, Any] | None:
+            return (
+                None
+                if value is None
+                else {"path": value.path, "class": value.class_name, "where": value.where}
+            )
+
+        def number(value: Number | None) -> dict[str, Any] | None:
+            return None if value is None else {"value": value.value, "where": value.where}
+
+        return {
+            "target": self.target,
+            "agent": self.agent.value,
+            "chain": [
+                {"path": link.path, "class": link.class_name, "where": link.where} for link in self.chain
+            ],
+            "layers": fact(self.layers),
+            "num_layers": number(self.num_layers),
+            "hidden_size": number(self.hidden_size),
+            "embedding": fact(self.embedding),
+            "head": fact(self.head),
+            "final_norm": fact(self.final_norm),
+            "logits": fact(self.logits),
+            "capture": fact(self.capture),
+        }
+
+
+def class_name(cls: type) -> str:
+    """`module:QualName`, the way classes are named in anatomies and plans."""
+    return f"{cls.__module__}:{cls.__qualname__}"

@@ -22,6 +22,4 @@ class DataHook(BuildHookInterface):  # type: ignore[type-arg]
         files = [root / "registry.yaml"]
         files += sorted(p for p in (root / "adapters").rglob("*") if p.is_file() and p.suffix in SUFFIXES)
         for path in files:
-            build_data["force_include"][str(path)] = (
-                f"eagle_adapters/_data/{path.relative_to(root).as_posix()}"
-            )
+            build_data["force_include"][str(path)] = f"eagle_adapters/_data/{path.relative_to(root).as_posix()}"

@@ -27,9 +27,7 @@ class Boundary(int):
             BoundaryError: EA001, the value is negative or not an integer.
         """
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            _fail(
-                "EA001", f"{value!r} is not a boundary", expected="an integer 0 or greater", found=repr(value)
-            )
+            _fail("EA001", f"{value!r} is not a boundary", expected="an integer 0 or greater", found=repr(value))
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:
@@ -160,9 +158,7 @@ def check_boundaries(boundaries: Iterable[int], num_layers: int) -> tuple[Bounda
     for number in boundaries:
         boundary = Boundary(number)
         if boundary > num_layers:
-            _fail(
-                "EA001", f"boundary {number} is out of range", expected=f"0..{num_layers}", found=str(number)
-            )
+            _fail("EA001", f"boundary {number} is out of range", expected=f"0..{num_layers}", found=str(number))
         if boundary in out:
             _fail("EA002", f"boundary {number} is given twice", found=str([int(b) for b in [*out, boundary]]))
         out.append(boundary)
@@ -177,9 +173,7 @@ def to_boundaries(ids: Sequence[int], convention: Convention, num_layers: int) -
     """
     for number in ids:
         if isinstance(number, bool) or not isinstance(number, int):
-            _fail(
-                "EA001", f"{number!r} is not a layer id", expected="an integer", found=type(number).__name__
-            )
+            _fail("EA001", f"{number!r} is not a layer id", expected="an integer", found=type(number).__name__)
     shift = _SHIFT[convention](ids, num_layers)
     try:
         return check_boundaries([number + shift for number in ids], num_layers)
@@ -265,9 +259,7 @@ def read_ids(
             failure = failure or error
     convention, source = _decide(ids, num_layers, declared, registered)
     if convention is not None:
-        return Reading(
-            ids, num_layers, convention, source, to_boundaries(ids, convention, num_layers), candidates
-        )
+        return Reading(ids, num_layers, convention, source, to_boundaries(ids, convention, num_layers), candidates)
     if not candidates and failure is not None:
         raise failure
     return Reading(ids, num_layers, None, ConventionSource.UNDECIDED, None, candidates)

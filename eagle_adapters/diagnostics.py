@@ -81,9 +81,7 @@ class Diagnostic:
 
     def __post_init__(self) -> None:
         if self.code not in CODES:
-            raise KeyError(
-                f"unknown diagnostic code {self.code!r}: add it to eagle_adapters.diagnostics.CODES"
-            )
+            raise KeyError(f"unknown diagnostic code {self.code!r}: add it to eagle_adapters.diagnostics.CODES")
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form; absent parts are left out."""
@@ -116,9 +114,7 @@ class Report:
 
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
-    def add(
-        self, code: str, message: str, severity: Severity = Severity.ERROR, **parts: str | None
-    ) -> Diagnostic:
+    def add(self, code: str, message: str, severity: Severity = Severity.ERROR, **parts: str | None) -> Diagnostic:
         """Append a diagnostic built from its parts and return it."""
         diagnostic = Diagnostic(code, message, severity, **parts)
         self.diagnostics.append(diagnostic)

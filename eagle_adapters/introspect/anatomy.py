@@ -94,11 +94,7 @@ class Anatomy:
         """The JSON form; `owners` is left out."""
 
         def fact(value: Fact | None) -> dict[str, Any] | None:
-            return (
-                None
-                if value is None
-                else {"path": value.path, "class": value.class_name, "where": value.where}
-            )
+            return None if value is None else {"path": value.path, "class": value.class_name, "where": value.where}
 
         def number(value: Number | None) -> dict[str, Any] | None:
             return None if value is None else {"value": value.value, "where": value.where}
@@ -106,9 +102,7 @@ class Anatomy:
         return {
             "target": self.target,
             "agent": self.agent.value,
-            "chain": [
-                {"path": link.path, "class": link.class_name, "where": link.where} for link in self.chain
-            ],
+            "chain": [{"path": link.path, "class": link.class_name, "where": link.where} for link in self.chain],
             "layers": fact(self.layers),
             "num_layers": number(self.num_layers),
             "hidden_size": number(self.hidden_size),

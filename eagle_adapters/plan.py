@@ -1,4 +1,4 @@
-"""What will be done to a target, as data: a `Plan` of edits, or a `Refusal` with its reasons. Nothing here changes anything."""
+"""What will be done to a target, as data: a `Plan` of edits, or a `Refusal` with its reasons. It changes nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class InstrumentForward:
         name: the method's name.
         source: the whole new source text, at column 0.
         why: what asks for it.
-        original_sha256: hash of the dedented source the new text was derived from; apply refuses when it no longer fits.
+        original_sha256: hash of the dedented source the new text was made from; apply refuses another source.
     """
 
     kind: ClassVar[str] = "instrument_forward"
@@ -61,7 +61,7 @@ class InstrumentForward:
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """Replace a wrapper's method by the same method that also hands the captured states on. Fields as `InstrumentForward`."""
+    """Replace a wrapper's method by one that also hands the captured states on. Fields as `InstrumentForward`."""
 
     kind: ClassVar[str] = "pass_through"
     owner: str
@@ -76,7 +76,7 @@ class AliasConfig:
     """Make a config field readable under the name the engine reads it by.
 
     Attributes:
-        owner: dotted path of the config object from the target, e.g. `config`.
+        owner: `module:QualName` of the config class.
         name: the name the engine reads.
         original: the name the config has it under.
         why: what reads it.
@@ -91,7 +91,7 @@ class AliasConfig:
 
 @dataclass(frozen=True, slots=True)
 class NormaliseIds:
-    """Convert layer ids to boundaries in the class's setter, once, whatever the class's native rule. Fields as `InstrumentForward`."""
+    """Replace a setter by one that reads its ids as boundaries, whatever its native rule. Fields as `InstrumentForward`."""
 
     kind: ClassVar[str] = "normalise_ids"
     owner: str

@@ -42,7 +42,6 @@ def compile_method(source: str, name: str, owner: type, namespace: dict[str, Any
     module_globals = namespace if namespace is not None else vars(sys.modules[owner.__module__])
     try:
         tree = ast.parse(source)
-        ast.increment_lineno(tree, 0)
         # Wrapping the def in a function that has `__class__` as a cell keeps zero-argument super() alive.
         factory = ast.parse("def __eagle_adapters_factory__(__class__):\n    pass\n")
         function_def = factory.body[0]

@@ -23,11 +23,15 @@ class Link:
         path: dotted attribute path from the target; the target itself has the empty path.
         class_name: `module:QualName` of its class.
         where: where the link was found: an attribute (`attribute language_model`) or `file:line`.
+        transparent: a wrapper that only passes calls on (PEFT, DDP, FSDP, `torch.compile`).
+        dynamic: the class is chosen by the checkpoint; source alone does not tell what is inside.
     """
 
     path: str
     class_name: str
     where: str
+    transparent: bool = False
+    dynamic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class Anatomy:
         target: `module:QualName` of the target's class.
         agent: who read it.
         chain: from the target (empty path) to the decoder, at least one link.
-        layers: the decoder's list of layers.
+        layers: the decoder's list of layers; None only when the chain ends in a dynamic link.
         num_layers: N; the source agent does not know it.
         hidden_size: width of the residual stream.
         embedding: the token embedding.
@@ -75,7 +79,7 @@ class Anatomy:
     target: str
     agent: Agent
     chain: tuple[Link, ...]
-    layers: Fact
+    layers: Fact | None
     num_layers: Number | None = None
     hidden_size: Number | None = None
     embedding: Fact | None = None
@@ -90,6 +94,16 @@ class Anatomy:
         """The last link of the chain: the module that owns the layers."""
         return self.chain[-1]
 
+    @property
+    def adapted(self) -> Link:
+        """The first link that is not a transparent wrapper: the object whose class an engine knows as the target."""
+        return next(link for link in self.chain if not link.transparent)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the checkpoint chooses the decoder's class, so that the chain ends before the layers."""
+        return self.decoder.dynamic
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON form; `owners` is left out."""
 
@@ -102,7 +116,7 @@ class Anatomy:
         return {
             "target": self.target,
             "agent": self.agent.value,
-            "chain": [{"path": link.path, "class": link.class_name, "where": link.where} for link in self.chain],
+            "chain": [link_as_dict(link) for link in self.chain],
             "layers": fact(self.layers),
             "num_layers": number(self.num_layers),
             "hidden_size": number(self.hidden_size),
@@ -112,6 +126,12 @@ class Anatomy:
             "logits": fact(self.logits),
             "capture": fact(self.capture),
         }
+
+
+def link_as_dict(link: Link) -> dict[str, Any]:
+    """The JSON form of one link; the flags are left out while they are false."""
+    out: dict[str, Any] = {"path": link.path, "class": link.class_name, "where": link.where}
+    return out | {name: True for name in ("transparent", "dynamic") if getattr(link, name)}
 
 
 def class_name(cls: type) -> str:

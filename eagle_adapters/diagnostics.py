@@ -19,6 +19,17 @@ CODES: dict[str, str] = {
     "EA005": "The convention of the layer ids cannot be decided.",
     # EA1xx: data files, registry
     "EA101": "The data files (registry.yaml, adapters/) were not found.",
+    "EA102": "A data file cannot be read.",
+    "EA103": "A key is given twice in a data file.",
+    "EA104": "YAML reads a value as something else than it looks like.",
+    "EA105": "A field of a data file is missing, unknown or of the wrong kind.",
+    "EA106": "The evidence of a status is missing or does not agree.",
+    "EA107": "Two data files do not agree.",
+    "EA108": "The registry has no family or architecture of this name.",
+    "EA102": "There is no tiny config for this family.",
+    "EA103": "The config names a model that transformers cannot build.",
+    "EA104": "A picture cannot be read.",
+    "EA105": "The model takes no picture, or in an unknown layout.",
     # EA2xx: introspection
     "EA201": "Two equally good answers for the decoder.",
     "EA202": "No decoder was found.",
@@ -37,6 +48,10 @@ CODES: dict[str, str] = {
     "EA403": "The target cannot be adapted.",
     "EA404": "The target is not adapted.",
     "EA405": "Generated code does not compile.",
+    # EA50x: transformers backend
+    "EA501": "A boundary was not captured.",
+    "EA502": "A capture of this model is open already.",
+    "EA503": "The decoder layers do not carry one residual stream.",
     # EA9xx: use and internal
     "EA901": "The command or call was used wrongly.",
     "EA999": "Internal error: please report it.",

@@ -1,0 +1,136 @@
+"""Whether the data files agree: with each other, with the folders they name, and with the evidence they rest on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from eagle_adapters.contract import Engine
+from eagle_adapters.diagnostics import Diagnostic
+from eagle_adapters.registry.document import Document
+from eagle_adapters.registry.schema import Adapter, Family, Index, Verified
+
+
+def check_adapter(document: Document, adapter: Adapter, folder: Path) -> Iterator[Diagnostic]:
+    """An adapter's agreement with its folder."""
+    if adapter.family != folder.name:
+        yield Diagnostic(
+            "EA107",
+            f"the adapter's family is not its folder {folder.name}",
+            expected=folder.name,
+            found=adapter.family,
+            where=document.where(("family",)),
+        )
+    tiny = folder / "tiny.json"
+    try:
+        config = json.loads(tiny.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        yield Diagnostic("EA102", f"{tiny.name} of {folder.name} cannot be read", found=str(error), where=str(tiny))
+        return
+    names = config.get("architectures") if isinstance(config, dict) else None
+    facts = adapter.engines.get(Engine.TRANSFORMERS)
+    if facts is not None and names != [facts.architecture]:
+        yield Diagnostic(
+            "EA107",
+            f"{tiny.name} of {folder.name} is of another architecture than the adapter's transformers entry",
+            expected=str([facts.architecture]),
+            found=str(names),
+            where=str(tiny),
+        )
+    if adapter.image is not None and adapter.image.token not in config:
+        yield Diagnostic(
+            "EA107",
+            f"{tiny.name} of {folder.name} lacks the config field of the image placeholder",
+            expected=adapter.image.token,
+            found="no such field",
+            where=str(tiny),
+        )
+
+
+def check_index(document: Document, index: Index, adapters: Mapping[str, Adapter], root: Path) -> Iterator[Diagnostic]:
+    """The index's agreement with itself, with the adapters and with the evidence."""
+    owners: dict[str, str] = {}
+    for name, family in index.families.items():
+        at = ("families", name)
+        for position, architecture in enumerate(family.architectures):
+            other = owners.setdefault(architecture, name)
+            if other != name or architecture in family.architectures[:position]:
+                where = document.where((*at, "architectures", position))
+                yield Diagnostic("EA107", f"{architecture} is listed twice", found=f"also in {other}", where=where)
+        if not (root / "adapters" / name / "adapter.yaml").is_file():
+            expected = f"adapters/{name}/adapter.yaml"
+            yield Diagnostic(
+                "EA107", f"{name} has no adapter", expected=expected, found="no such file", where=document.where(at)
+            )
+        for engine, row in family.engines.items():
+            if isinstance(row, Verified):
+                yield from _check_evidence(document, (*at, "engines", engine, "evidence"), name, engine, row, root)
+        if name in adapters:
+            yield from _check_family(document, name, family, adapters[name])
+    for name in sorted(set(adapters) - set(index.families)):
+        where = document.where(("families",))
+        yield Diagnostic("EA107", f"the adapter {name} is not in the index", expected=f"families.{name}", where=where)
+    for draft, known in index.drafts.items():
+        if known.family is not None and known.family not in index.families:
+            where = document.where(("drafts", draft, "family"))
+            yield Diagnostic("EA107", f"the family of {draft} does not exist", found=known.family, where=where)
+
+
+def _check_family(document: Document, name: str, family: Family, adapter: Adapter) -> Iterator[Diagnostic]:
+    for engine, facts in adapter.engines.items():
+        if facts.architecture not in family.architectures:
+            yield Diagnostic(
+                "EA107",
+                f"the {engine} architecture of the adapter {name} is not listed in the index",
+                expected=facts.architecture,
+                found=", ".join(family.architectures),
+                where=document.where(("families", name, "architectures")),
+            )
+        if engine not in family.engines:
+            where = document.where(("families", name, "engines"))
+            yield Diagnostic("EA107", f"{name} has no status for {engine}", expected="status: unproven", where=where)
+    for engine, row in family.engines.items():
+        if row.status != "refused" and engine not in adapter.engines:
+            where = document.where(("families", name, "engines", engine))
+            yield Diagnostic("EA107", f"the adapter {name} says nothing about {engine}", found=row.status, where=where)
+
+
+def _check_evidence(
+    document: Document, at: tuple[str, ...], family: str, engine: str, row: Verified, root: Path
+) -> Iterator[Diagnostic]:
+    """Whether the evidence file is there, passed, and is about this family, engine, release and tiny config."""
+    path = root / row.evidence
+    where = document.where(at)
+    try:
+        evidence = dict(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        yield Diagnostic(
+            "EA106",
+            f"{family} is called verified in {engine}, but its evidence cannot be read",
+            found=str(error),
+            where=where,
+            next_step=f"eagle-adapters verify {family} --engine {engine}",
+        )
+        return
+    wanted = {"family": family, "engine": engine, "verdict": "pass", "engine_version": row.versions.removeprefix("==")}
+    for field, value in wanted.items():
+        found = evidence.get(field)
+        if found != value and not (field == "engine_version" and _same_release(found, value)):
+            yield Diagnostic(
+                "EA106",
+                f"the evidence of {family} in {engine} does not agree: {field}",
+                expected=value,
+                found=str(found),
+                where=where,
+            )
+
+
+def _same_release(one: Any, other: str) -> bool:
+    try:
+        return Version(str(one)).public == Version(other).public
+    except InvalidVersion:
+        return False

@@ -19,7 +19,7 @@ def check_adapter(document: Document, adapter: Adapter, folder: Path) -> Iterato
     """An adapter's agreement with its folder."""
     if adapter.family != folder.name:
         yield Diagnostic(
-            "EA107",
+            "EA116",
             f"the adapter's family is not its folder {folder.name}",
             expected=folder.name,
             found=adapter.family,
@@ -29,13 +29,13 @@ def check_adapter(document: Document, adapter: Adapter, folder: Path) -> Iterato
     try:
         config = json.loads(tiny.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        yield Diagnostic("EA102", f"{tiny.name} of {folder.name} cannot be read", found=str(error), where=str(tiny))
+        yield Diagnostic("EA111", f"{tiny.name} of {folder.name} cannot be read", found=str(error), where=str(tiny))
         return
     names = config.get("architectures") if isinstance(config, dict) else None
     facts = adapter.engines.get(Engine.TRANSFORMERS)
     if facts is not None and names != [facts.architecture]:
         yield Diagnostic(
-            "EA107",
+            "EA116",
             f"{tiny.name} of {folder.name} is of another architecture than the adapter's transformers entry",
             expected=str([facts.architecture]),
             found=str(names),
@@ -43,7 +43,7 @@ def check_adapter(document: Document, adapter: Adapter, folder: Path) -> Iterato
         )
     if adapter.image is not None and adapter.image.token not in config:
         yield Diagnostic(
-            "EA107",
+            "EA116",
             f"{tiny.name} of {folder.name} lacks the config field of the image placeholder",
             expected=adapter.image.token,
             found="no such field",
@@ -60,11 +60,11 @@ def check_index(document: Document, index: Index, adapters: Mapping[str, Adapter
             other = owners.setdefault(architecture, name)
             if other != name or architecture in family.architectures[:position]:
                 where = document.where((*at, "architectures", position))
-                yield Diagnostic("EA107", f"{architecture} is listed twice", found=f"also in {other}", where=where)
+                yield Diagnostic("EA116", f"{architecture} is listed twice", found=f"also in {other}", where=where)
         if not (root / "adapters" / name / "adapter.yaml").is_file():
             expected = f"adapters/{name}/adapter.yaml"
             yield Diagnostic(
-                "EA107", f"{name} has no adapter", expected=expected, found="no such file", where=document.where(at)
+                "EA116", f"{name} has no adapter", expected=expected, found="no such file", where=document.where(at)
             )
         for engine, row in family.engines.items():
             if isinstance(row, Verified):
@@ -73,18 +73,18 @@ def check_index(document: Document, index: Index, adapters: Mapping[str, Adapter
             yield from _check_family(document, name, family, adapters[name])
     for name in sorted(set(adapters) - set(index.families)):
         where = document.where(("families",))
-        yield Diagnostic("EA107", f"the adapter {name} is not in the index", expected=f"families.{name}", where=where)
+        yield Diagnostic("EA116", f"the adapter {name} is not in the index", expected=f"families.{name}", where=where)
     for draft, known in index.drafts.items():
         if known.family is not None and known.family not in index.families:
             where = document.where(("drafts", draft, "family"))
-            yield Diagnostic("EA107", f"the family of {draft} does not exist", found=known.family, where=where)
+            yield Diagnostic("EA116", f"the family of {draft} does not exist", found=known.family, where=where)
 
 
 def _check_family(document: Document, name: str, family: Family, adapter: Adapter) -> Iterator[Diagnostic]:
     for engine, facts in adapter.engines.items():
         if facts.architecture not in family.architectures:
             yield Diagnostic(
-                "EA107",
+                "EA116",
                 f"the {engine} architecture of the adapter {name} is not listed in the index",
                 expected=facts.architecture,
                 found=", ".join(family.architectures),
@@ -92,11 +92,11 @@ def _check_family(document: Document, name: str, family: Family, adapter: Adapte
             )
         if engine not in family.engines:
             where = document.where(("families", name, "engines"))
-            yield Diagnostic("EA107", f"{name} has no status for {engine}", expected="status: unproven", where=where)
+            yield Diagnostic("EA116", f"{name} has no status for {engine}", expected="status: unproven", where=where)
     for engine, row in family.engines.items():
         if row.status != "refused" and engine not in adapter.engines:
             where = document.where(("families", name, "engines", engine))
-            yield Diagnostic("EA107", f"the adapter {name} says nothing about {engine}", found=row.status, where=where)
+            yield Diagnostic("EA116", f"the adapter {name} says nothing about {engine}", found=row.status, where=where)
 
 
 def _check_evidence(
@@ -109,7 +109,7 @@ def _check_evidence(
         evidence = dict(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:
         yield Diagnostic(
-            "EA106",
+            "EA115",
             f"{family} is called verified in {engine}, but its evidence cannot be read",
             found=str(error),
             where=where,
@@ -121,7 +121,7 @@ def _check_evidence(
         found = evidence.get(field)
         if found != value and not (field == "engine_version" and _same_release(found, value)):
             yield Diagnostic(
-                "EA106",
+                "EA115",
                 f"the evidence of {family} in {engine} does not agree: {field}",
                 expected=value,
                 found=str(found),

@@ -45,7 +45,7 @@ class Document:
 def read_document(path: Path) -> Document:
     """The YAML file at `path`; problems are collected, not raised.
 
-    Problems: EA102 unreadable or no YAML, EA103 a key given twice, EA104 a value that YAML reads as something else.
+    Problems: EA111 unreadable or no YAML, EA112 a key given twice, EA113 a value that YAML reads as something else.
     """
     try:
         node = yaml.compose(path.read_text("utf-8"), Loader=_LOADER)
@@ -64,7 +64,7 @@ def read_document(path: Path) -> Document:
 
 
 def _broken(path: Path, line: int, why: str) -> Document:
-    problem = Diagnostic("EA102", f"{path.name} cannot be read as YAML", found=why, where=f"{path}:{line}")
+    problem = Diagnostic("EA111", f"{path.name} cannot be read as YAML", found=why, where=f"{path}:{line}")
     return Document(path, None, {(): line}, (problem,))
 
 
@@ -80,7 +80,7 @@ class _Reading:
     def read(self, node: yaml.Node, at: Place) -> Any:
         self.lines[at] = node.start_mark.line + 1
         if id(node) in self._seen:
-            self._problem("EA104", node, "an alias", expected="the value written out", found="*alias")
+            self._problem("EA113", node, "an alias", expected="the value written out", found="*alias")
             return None
         self._seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
@@ -95,11 +95,11 @@ class _Reading:
         for key_node, value_node in node.value:
             key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
-                self._problem("EA104", key_node, "a key", expected="a string", found=str(key_node.value))
+                self._problem("EA113", key_node, "a key", expected="a string", found=str(key_node.value))
                 continue
             if key in first:
                 earlier = first[key].start_mark.line + 1
-                self._problem("EA103", key_node, f"the key {key!r}", found=f"first given in line {earlier}")
+                self._problem("EA112", key_node, f"the key {key!r}", found=f"first given in line {earlier}")
                 continue
             first[key] = key_node
             out[key] = self.read(value_node, (*at, key))
@@ -118,7 +118,7 @@ class _Reading:
             return None
         meant = {"bool": "true, false, or a quoted string", "null": "null, or a quoted string"}
         self._problem(
-            "EA104",
+            "EA113",
             node,
             f"the value {text}",
             expected=meant.get(kind, "a quoted string"),
@@ -128,8 +128,8 @@ class _Reading:
 
     def _problem(self, code: str, node: yaml.Node, what: str, *, found: str, expected: str | None = None) -> None:
         line = node.start_mark.line + 1
-        message = f"{what} is given twice" if code == "EA103" else f"{what} is not what it looks like"
-        next_step = f'write "{node.value}" in quotes' if isinstance(node, yaml.ScalarNode) and code == "EA104" else None
+        message = f"{what} is given twice" if code == "EA112" else f"{what} is not what it looks like"
+        next_step = f'write "{node.value}" in quotes' if isinstance(node, yaml.ScalarNode) and code == "EA113" else None
         where = f"{self.path}:{line}"
         self.problems.append(
             Diagnostic(code, message, expected=expected, found=found, where=where, next_step=next_step)

@@ -42,7 +42,7 @@ class Registry:
         """The family with this name or this architecture.
 
         Raises:
-            UsageError: EA108, there is none; names that look alike are suggested.
+            UsageError: EA117, there is none; names that look alike are suggested.
         """
         if name in self.index.families:
             return name
@@ -53,7 +53,7 @@ class Registry:
         close = [known[match] for match in difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)]
         raise UsageError(
             Diagnostic(
-                "EA108",
+                "EA117",
                 f"the registry has no family or architecture {name!r}",
                 next_step=f"did you mean {' or '.join(close)}?" if close else "eagle-adapters list",
             )
@@ -77,7 +77,7 @@ def load(root: Path | None = None) -> Registry:
     """The registry under `root`, or the one that comes with this package.
 
     Raises:
-        DataError: EA101 to EA107, all that is wrong at once.
+        DataError: EA101 to EA116, all that is wrong at once.
     """
     return _load(data_root() if root is None else root)
 
@@ -116,7 +116,7 @@ def read(root: Path) -> tuple[Registry | None, Report]:
 def _parse(path: Path, model: type[AnyRow], report: Report) -> tuple[Document, AnyRow | None]:
     document = read_document(path)
     report.extend(document.problems)
-    if any(problem.code == "EA102" for problem in document.problems):
+    if any(problem.code == "EA111" for problem in document.problems):
         return document, None
     try:
         return document, model.model_validate(document.value)
@@ -139,7 +139,7 @@ def _finding(document: Document, detail: ErrorDetails) -> Diagnostic:
     field = ".".join(str(step) for step in detail["loc"] if step != "[key]") or "the file"
     found = None if detail["type"] == "missing" else _short(detail["input"])
     message = f"{field}: {detail['msg'].removeprefix('Value error, ')}"
-    return Diagnostic("EA105", message, found=found, where=document.where(place))
+    return Diagnostic("EA114", message, found=found, where=document.where(place))
 
 
 def _short(value: Any) -> str:

@@ -52,6 +52,18 @@ CODES: dict[str, str] = {
     "EA501": "A boundary was not captured.",
     "EA502": "A capture of this model is open already.",
     "EA503": "The decoder layers do not carry one residual stream.",
+    # EA6xx: verify
+    "EA601": "A boundary was asked for and is missing.",
+    "EA602": "A boundary holds the states of another one.",
+    "EA603": "The captured states are out of order.",
+    "EA604": "A captured state has the final norm applied.",
+    "EA605": "A captured state lacks the residual.",
+    "EA606": "Two boundaries hold the same buffer.",
+    "EA607": "A captured state is not finite.",
+    "EA608": "A captured state does not match the reference.",
+    "EA609": "The logits rebuilt from the last boundary are not the target's.",
+    "EA610": "There is no reference to verify against.",
+    "EA611": "Two boundaries of the reference are too much alike to tell apart.",
     # EA9xx: use and internal
     "EA901": "The command or call was used wrongly.",
     "EA999": "Internal error: please report it.",

@@ -112,7 +112,7 @@ class Plan:
         target: `module:QualName` of the target's class.
         engine: `transformers`, `vllm` or `sglang`.
         engine_version: the version the plan was made for.
-        anatomy: the facts it rests on.
+        anatomy: the facts it rests on; None for a class whose parts are found when its methods are used.
         edits: in the order they are applied; an empty tuple means that the target is already complete.
         findings: what the contract check said before the plan (why each edit is there).
         owners: class name -> class object for classes that cannot be imported by name; not part of the data.
@@ -121,7 +121,7 @@ class Plan:
     target: str
     engine: str
     engine_version: str
-    anatomy: Anatomy
+    anatomy: Anatomy | None
     edits: tuple[Edit, ...]
     findings: tuple[Diagnostic, ...] = ()
     owners: Mapping[str, type] = field(default_factory=dict, compare=False, repr=False)

@@ -79,24 +79,37 @@ def _stacks(root: Node) -> Iterator[Stack]:
                 heapq.heappush(queue, (foreign_here, depth + 1, next(order), below, inside))
 
 
+def _unwrapped(root: Node) -> Node:
+    """The target under its transparent wrappers."""
+    node, wrappers = root, {root.key}
+    while node.transparent:
+        inner = next((child.node for child in node.children()), None)
+        if inner is None or inner.key in wrappers:
+            break
+        node = inner
+        wrappers.add(node.key)
+    return node
+
+
 def _declared(root: Node) -> set[Hashable]:
     """What the target itself says is its language model; the target as an answer says nothing."""
-    node: Node | None = root
-    wrappers: set[Hashable] = set()
-    while node is not None and node.transparent and node.key not in wrappers:
-        wrappers.add(node.key)
-        node = next((child.node for child in node.children() if child.node.children()), None)
-    if node is None:
-        return set()
+    node = _unwrapped(root)
     answers = (node.returned("get_language_model"), node.returned("get_decoder"))
     return {answer.key for answer in answers if answer is not None} - {root.key, node.key}
 
 
-def _asked(root: Node, stacks: list[Stack], decoder: str) -> list[Stack]:
-    """The stacks that a path asks for: the owner itself, its list, or all inside a module."""
-    node: Node | None = root
-    for name in filter(None, decoder.split(".")):
+def _at(node: Node | None, path: str) -> Node | None:
+    for name in filter(None, path.split(".")):
         node = node.attribute(name) if node is not None else None
+    return node
+
+
+def _asked(root: Node, stacks: list[Stack], decoder: str) -> list[Stack]:
+    """The stacks that a path asks for: the owner itself, its list, or all inside a module.
+
+    The path may start at the target or at the model under its transparent wrappers.
+    """
+    node = _at(root, decoder) or _at(_unwrapped(root), decoder)
     if node is None:
         _bad_choice(root, stacks, decoder, "no such module")
     exact = [stack for stack in stacks if stack.owner.node.key == node.key]

@@ -66,6 +66,8 @@ CODES: dict[str, str] = {
     "EA611": "Two boundaries of the reference are too much alike to tell apart.",
     # EA9xx: use and internal
     "EA901": "The command or call was used wrongly.",
+    "EA902": "A known fault of an installed engine.",
+    "EA903": "An engine will not load the plug-in.",
     "EA999": "Internal error: please report it.",
 }
 """Every code with its title. Codes are API, message texts are not; `docs/errors.md` is generated from this table."""

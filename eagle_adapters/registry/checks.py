@@ -41,14 +41,6 @@ def check_adapter(document: Document, adapter: Adapter, folder: Path) -> Iterato
             found=str(names),
             where=str(tiny),
         )
-    if adapter.image is not None and adapter.image.token not in config:
-        yield Diagnostic(
-            "EA116",
-            f"{tiny.name} of {folder.name} lacks the config field of the image placeholder",
-            expected=adapter.image.token,
-            found="no such field",
-            where=str(tiny),
-        )
 
 
 def check_index(document: Document, index: Index, adapters: Mapping[str, Adapter], root: Path) -> Iterator[Diagnostic]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -58,15 +57,6 @@ class Registry:
                 next_step=f"did you mean {' or '.join(close)}?" if close else "eagle-adapters list",
             )
         )
-
-    def tiny_config(self, family: str) -> dict[str, Any]:
-        """The family's `tiny.json`: a `transformers` config of a small model of this shape."""
-        loaded: dict[str, Any] = json.loads(self.tiny_path(family).read_text("utf-8"))
-        return loaded
-
-    def tiny_path(self, family: str) -> Path:
-        """Where the family's `tiny.json` lies."""
-        return self.root / "adapters" / self.family_of(family) / "tiny.json"
 
     def draft(self, name: str) -> DraftRow | None:
         """What is known about a draft, by its name on the hub (`owner/name`, in any case)."""

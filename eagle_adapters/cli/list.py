@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from eagle_adapters.cli.render import Format, FormatOption, Table, emit
+from eagle_adapters.contract import Engine
 
 
 def register(app: typer.Typer) -> None:
@@ -14,7 +17,6 @@ def register(app: typer.Typer) -> None:
 
 def list_families(output: FormatOption = Format.TABLE) -> None:
     """List the known model families and what was proven about each in each engine."""
-    from eagle_adapters.contract import Engine
     from eagle_adapters.registry import engine_status, load
 
     families = [
@@ -25,11 +27,11 @@ def list_families(output: FormatOption = Format.TABLE) -> None:
         }
         for name, family in load().index.families.items()
     ]
-    rows = [
-        (row["family"], "\n".join(row["architectures"]), *(_cell(row["engines"].get(engine)) for engine in Engine))
-        for row in families
-    ]
-    emit(families, output, Table(("family", "architectures", *Engine), rows))
+    emit(families, output, Table(("family", "architectures", *Engine), [_row(family) for family in families]))
+
+
+def _row(family: dict[str, Any]) -> tuple[str, ...]:
+    return family["family"], "\n".join(family["architectures"]), *(_cell(family["engines"].get(e)) for e in Engine)
 
 
 def _cell(status: dict[str, str | None] | None) -> str:

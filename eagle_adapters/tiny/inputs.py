@@ -142,7 +142,7 @@ def _no_image(model: Any, why: str) -> DataError:
         Diagnostic(
             "EA105",
             f"{type(model).__qualname__} takes no picture here",
-            expected="an image token and a `pixel_values` layout known to eagle_adapters.testing.inputs",
+            expected="an image token and a `pixel_values` layout known to eagle_adapters.tiny.inputs",
             found=why,
             next_step="verify it with text only",
         )

@@ -1,0 +1,44 @@
+"""A decoder class in, its capturing forward out: `capturing_forward` puts loop, residual form and instrumentation together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eagle_adapters.codegen.instrument import Instrumented, instrument
+from eagle_adapters.codegen.loops import read_forward
+from eagle_adapters.codegen.residual import read_residual
+from eagle_adapters.codegen.sources import ClassSource, class_source
+from eagle_adapters.codegen.style import Style
+from eagle_adapters.diagnostics import Diagnostic
+from eagle_adapters.errors import AdaptationError
+
+
+def capturing_forward(
+    decoder: type | ClassSource,
+    style: Style,
+    *,
+    name: str = "forward",
+    layers: str | None = None,
+    layer_classes: Sequence[type | ClassSource] = (),
+) -> Instrumented:
+    """The capturing form of a decoder's forward in the wording of one engine.
+
+    Args:
+        decoder: the decoder class in use; an inherited forward is read from the base that defines it.
+        style: `VLLM` or `SGLANG`.
+        name: the method that runs the layers.
+        layers: name of the list of layers, when the class has more than one.
+        layer_classes: classes of the layers, when known from live modules; else read from the constructor.
+
+    Raises:
+        AdaptationError: EA420 to EA428, the reason with `file:line`; nothing is changed.
+    """
+    cls = decoder if isinstance(decoder, ClassSource) else class_source(decoder)
+    method = cls.method(name)
+    if method is None:
+        raise AdaptationError(
+            Diagnostic("EA420", f"{cls.name} has no readable method {name}", expected=f"def {name}", where=cls.where)
+        )
+    forward = read_forward(method, layers)
+    known = tuple(c if isinstance(c, ClassSource) else class_source(c) for c in layer_classes)
+    return instrument(forward, read_residual(forward, cls, known), style)

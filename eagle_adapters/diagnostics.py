@@ -35,6 +35,7 @@ CODES: dict[str, str] = {
     "EA201": "Two equally good answers for the decoder.",
     "EA202": "No decoder was found.",
     "EA203": "The chosen decoder does not exist or has no layers.",
+    "EA204": "The source of a class cannot be read.",
     # EA3xx: contract
     "EA301": "A hook is missing.",
     "EA302": "A hook has the wrong signature.",

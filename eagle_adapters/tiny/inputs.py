@@ -120,9 +120,10 @@ def _pixels(model: Any, image: Any, parameters: Any) -> dict[str, Any]:
     if "image_grid_thw" not in parameters:
         size = vision.image_size if isinstance(vision.image_size, int) else vision.image_size[0]
         scaled = torch.nn.functional.interpolate(image[None], (size, size), mode="bilinear", antialias=True)
-        if "image_sizes" in parameters and model.config.model_type in ("llava_next", "llava_onevision"):
+        if "image_sizes" in parameters and hasattr(model.config, "image_grid_pinpoints"):
             return {"pixel_values": scaled[None], "image_sizes": torch.tensor([[size, size]])}
-        return {"pixel_values": scaled}
+        wants_size = "image_sizes" in inspect.signature(model.get_image_features).parameters
+        return {"pixel_values": scaled} | ({"image_sizes": torch.tensor([[size, size]])} if wants_size else {})
     height, width = image.shape[1] // patch, image.shape[2] // patch
     tiles = image[:, : height * patch, : width * patch].reshape(3, height, patch, width, patch)
     grid = torch.tensor([[1, height, width]])

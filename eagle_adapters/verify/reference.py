@@ -45,6 +45,10 @@ def _no_grad(module: nn.Module, state: Tensor) -> Tensor:
     return result
 
 
+AFTER_NORM = ("project_out",)
+"""What some decoders apply between the final norm and the head (OPT); it is taken away and put back with the norm."""
+
+
 @contextmanager
 def _cut(model: nn.Module, anatomy: Anatomy, boundary: int) -> Iterator[None]:
     """The model with its first `boundary` layers only and no final norm, for the time of the context."""
@@ -53,25 +57,22 @@ def _cut(model: nn.Module, anatomy: Anatomy, boundary: int) -> Iterator[None]:
     kept: Any = (
         type(whole)(dict(list(whole.items())[:boundary])) if hasattr(whole, "items") else type(whole)(whole[:boundary])
     )
-    norm = None if anatomy.final_norm is None else _owner(model, anatomy.final_norm.path)
-    norm_module = None if norm is None else getattr(*norm)
-    config = getattr(owner, "config", None)
-    depth = {
-        field: getattr(config, field)
-        for field in ("num_hidden_layers", "n_layer")
-        if isinstance(getattr(config, field, None), int)
-    }
+    replaced = [(owner, name, whole)]
+    if anatomy.final_norm is not None:
+        replaced.append((*(norm := _owner(model, anatomy.final_norm.path)), getattr(*norm)))
+    replaced += [(owner, after, module) for after, module in _after_norm(owner)]
     try:
-        setattr(owner, name, kept)
-        if norm is not None:
-            setattr(*norm, nn.Identity())
+        for place, attribute, _ in replaced:
+            setattr(place, attribute, kept if attribute == name and place is owner else nn.Identity())
         yield
     finally:
-        setattr(owner, name, whole)
-        if norm is not None:
-            setattr(*norm, norm_module)
-        for field, value in depth.items():
-            setattr(config, field, value)
+        for place, attribute, module in replaced:
+            setattr(place, attribute, module)
+
+
+def _after_norm(decoder: Any) -> list[tuple[str, nn.Module]]:
+    found = ((name, getattr(decoder, name, None)) for name in AFTER_NORM)
+    return [(name, module) for name, module in found if isinstance(module, nn.Module)]
 
 
 def _last_state(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
@@ -98,15 +99,15 @@ def _finisher(model: nn.Module, anatomy: Anatomy) -> Callable[[Tensor], Tensor]:
         )
     head = _module(model, anatomy.head.path)
     norm = _module(model, anatomy.final_norm.path) if anatomy.final_norm is not None else nn.Identity()
+    after = [module for _, module in _after_norm(_module(model, anatomy.decoder.path))]
     config = model.config.get_text_config(decoder=True)
-    scale = getattr(config, "logit_scale", None)
+    scale = getattr(config, "logit_scale", None) or 1.0
+    divisor = getattr(config, "logits_scaling", None) or 1.0
     cap = getattr(config, "final_logit_softcapping", None)
 
     def finish(state: Tensor) -> Tensor:
         with torch.no_grad():
-            logits: Tensor = head(norm(state))
-        if isinstance(scale, float):
-            logits = logits * scale
+            logits: Tensor = nn.Sequential(norm, *after, head)(state) * scale / divisor
         return torch.tanh(logits / cap) * cap if cap else logits
 
     return finish

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-from packaging.version import InvalidVersion, Version
 
 from eagle_adapters.contract import Engine
 from eagle_adapters.diagnostics import Diagnostic
@@ -95,34 +94,38 @@ def _check_evidence(
     document: Document, at: tuple[str, ...], family: str, engine: str, row: Verified, root: Path
 ) -> Iterator[Diagnostic]:
     """Whether the evidence file is there, passed, and is about this family, engine, release and tiny config."""
-    path = root / row.evidence
     where = document.where(at)
+    again = f"eagle-adapters verify {family} --engine {engine} --evidence {row.evidence}"
     try:
-        evidence = dict(json.loads(path.read_text("utf-8")))
+        evidence = dict(json.loads((root / row.evidence).read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        yield Diagnostic(
-            "EA115",
-            f"{family} is called verified in {engine}, but its evidence cannot be read",
-            found=str(error),
-            where=where,
-            next_step=f"eagle-adapters verify {family} --engine {engine}",
-        )
+        message = f"{family} is called verified in {engine}, but its evidence cannot be read"
+        yield Diagnostic("EA115", message, found=str(error), where=where, next_step=again)
         return
-    wanted = {"family": family, "engine": engine, "verdict": "pass", "engine_version": row.versions.removeprefix("==")}
+    wanted = {
+        "family": family,
+        "engine": engine,
+        "engine_version": row.versions.removeprefix("=="),
+        "verdict": "pass",
+        "config_sha256": _tiny_digest(root / "adapters" / family),
+    }
+    # A build tag such as +cpu names the same release.
+    evidence["engine_version"] = str(evidence.get("engine_version")).partition("+")[0]
     for field, value in wanted.items():
-        found = evidence.get(field)
-        if found != value and not (field == "engine_version" and _same_release(found, value)):
-            yield Diagnostic(
-                "EA115",
-                f"the evidence of {family} in {engine} does not agree: {field}",
-                expected=value,
-                found=str(found),
-                where=where,
-            )
+        if evidence.get(field) != value:
+            message = f"the evidence of {family} in {engine} does not agree: {field}"
+            found = str(evidence.get(field))
+            yield Diagnostic("EA115", message, expected=value, found=found, where=where, next_step=again)
 
 
-def _same_release(one: Any, other: str) -> bool:
+def config_digest(fields: Mapping[str, Any]) -> str:
+    """The hash of a config's fields, independent of how its file is laid out."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def _tiny_digest(folder: Path) -> str | None:
+    """The hash of a family's tiny.json; None when it cannot be read, which is a finding of its own."""
     try:
-        return Version(str(one)).public == Version(other).public
-    except InvalidVersion:
-        return False
+        return config_digest(json.loads((folder / "tiny.json").read_text("utf-8")))
+    except (OSError, ValueError):
+        return None

@@ -114,8 +114,8 @@ def _parse(path: Path, model: type[AnyRow], report: Report) -> tuple[Document, A
         reported = {problem.where for problem in document.problems}
         for detail in error.errors(include_url=False):
             finding = _finding(document, detail)
-            # A value that the reader refused is missing or null here: say it once.
-            if finding.where not in reported:
+            # A value that the reader refused is null here: say it once.
+            if finding.where not in reported or detail["type"] == "extra_forbidden":
                 report.diagnostics.append(finding)
         return document, None
 

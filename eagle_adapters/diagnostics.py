@@ -129,7 +129,15 @@ CODES: dict[str, str] = {
     "EA773": "It is not known whether the target has the interface.",
     "EA774": "The target's config has no language model in it.",
     "EA775": "The draft names another target.",
-    # EA80x: acceptance
+    # EA8xx: drafting, acceptance, calibration
+    "EA801": "A draft has a part that the reference drafter cannot compute.",
+    "EA802": "The weights of a draft do not fit its config.",
+    "EA803": "Draft and target do not fit together.",
+    "EA804": "The model cannot take back drafted tokens.",
+    "EA805": "A number or a shape of drafting is out of range.",
+    "EA806": "There is too little text to measure on.",
+    "EA807": "The prompts cannot be read.",
+    # EA84x: served acceptance
     "EA840": "Acceptance metrics cannot be read.",
     "EA841": "Acceptance figures contradict themselves.",
     # EA9xx: use and internal

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,6 +76,17 @@ def fail(diagnostics: Iterable[Diagnostic], output: Format) -> None:
     console = _console(stderr=True)
     for diagnostic in diagnostics:
         _print(console, diagnostic)
+
+
+@contextmanager
+def progress(what: str, output: Format) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr while something takes long; call what it gives with done and total. Silent for JSON and pipes."""
+    from rich.progress import Progress
+
+    console = _console(stderr=True)
+    with Progress(console=console, transient=True, disable=output is Format.JSON or not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _console(stderr: bool) -> Console:

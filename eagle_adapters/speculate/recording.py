@@ -1,0 +1,128 @@
+"""The target's own greedy text with its states at many boundaries, recorded once and used for every question after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagle_adapters.boundaries import Boundary
+from eagle_adapters.speculate.drafter import Drafter, Memory
+from eagle_adapters.speculate.speculate import ensure_wrapped, fill_up
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Sequences of one batch: prompts with the target's greedy continuations.
+
+    Attributes:
+        tokens: [rows, tokens], filled up on the right.
+        real: [rows, tokens], what is no filling.
+        prompt_lengths: tokens of each prompt.
+        states: boundary -> [rows, tokens, hidden].
+    """
+
+    tokens: Tensor
+    real: Tensor
+    prompt_lengths: tuple[int, ...]
+    states: Mapping[int, Tensor]
+
+
+@torch.no_grad()
+def record(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    boundaries: Sequence[int],
+    *,
+    max_new_tokens: int,
+    batch: int = 16,
+    eos_token_id: int | Sequence[int] | None = None,
+    on_batch: Callable[[int, int], None] | None = None,
+) -> list[Recording]:
+    """Let the target go on from every prompt, without a draft, and capture its states.
+
+    Args:
+        model: the `transformers` target.
+        prompts: token ids, at least one each.
+        boundaries: what to capture.
+        max_new_tokens: the number of new tokens, unless the text ends before.
+        batch: prompts at a time.
+        eos_token_id: ends a text.
+        on_batch: called with the prompts done and the prompts in all.
+    """
+    model = ensure_wrapped(model)
+    ends = {eos_token_id} if isinstance(eos_token_id, int) else set(eos_token_id or ())
+    out: list[Recording] = []
+    for start in range(0, len(prompts), batch):
+        chosen = [list(map(int, prompt)) for prompt in prompts[start : start + batch]]
+        texts = _go_on(model, chosen, max_new_tokens, ends)
+        tokens, real = fill_up(texts, model.device)
+        with model.eagle3_capture(boundaries) as capture:
+            model(input_ids=tokens, attention_mask=real.long(), use_cache=False)
+        out.append(Recording(tokens, real, tuple(map(len, chosen)), dict(capture.steps[-1])))
+        if on_batch is not None:
+            on_batch(start + len(chosen), len(prompts))
+    return out
+
+
+def _go_on(model: Any, prompts: list[list[int]], max_new_tokens: int, ends: set[int]) -> list[list[int]]:
+    """The prompts with the target's greedy continuations, by its own `generate`."""
+    tokens, real = fill_up([row[::-1] for row in prompts], model.device)
+    # `generate` wants prompts that end together: filled up on the left
+    out = model.generate(
+        tokens.flip(1),
+        attention_mask=real.flip(1).long(),
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
+        eos_token_id=sorted(ends) or None,
+        pad_token_id=0,
+    )
+    new = out[:, tokens.shape[1] :].tolist()
+    return [[*prompt, *_until(ends, row)] for prompt, row in zip(prompts, new, strict=True)]
+
+
+def _until(ends: set[int], tokens: list[int]) -> list[int]:
+    stop = next((at + 1 for at, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[:stop]
+
+
+@torch.no_grad()
+def replay(drafter: Drafter, recording: Recording, boundaries: Sequence[Boundary], steps: int) -> list[Tensor]:
+    """How many tokens the target would accept of a chain drafted at each place of its continuation.
+
+    All places are drafted at once: column t starts at state t with token t + 1 and goes on with its own drafts, seeing
+    the states up to t and its own steps. On the places that a real generation visits, this is what it would accept.
+
+    Args:
+        drafter: the draft.
+        recording: holds the states of `boundaries`.
+        boundaries: the reading to try.
+        steps: length of the chains.
+
+    Returns:
+        For each row, a tensor of counts 0..steps, one for each place with `steps` known tokens after it.
+    """
+    tokens, columns = recording.tokens, recording.tokens.shape[1] - 1 - steps
+    if columns < 1:
+        return [tokens.new_zeros(0) for _ in recording.prompt_lengths]
+    device = tokens.device
+    causal = torch.ones(columns, columns, dtype=torch.bool, device=device).tril()
+    own = torch.eye(columns, dtype=torch.bool, device=device)
+    fed = drafter.combine([recording.states[b][:, :columns] for b in boundaries])
+    memory, following = Memory(), tokens[:, 1 : 1 + columns]
+    going, count = torch.ones_like(following, dtype=torch.bool), torch.zeros_like(following)
+    for step in range(steps):
+        visible = torch.cat([causal, *[own] * step], dim=-1)[None]
+        positions = (torch.arange(columns, device=device) + step).expand_as(following)
+        out, fed = drafter(following, fed, positions, visible, memory)
+        following = drafter.target_ids(drafter.logits(out).argmax(dim=-1))
+        going = going & (following == tokens[:, 2 + step : 2 + step + columns])
+        count = count + going
+    lengths = recording.real.sum(dim=1).tolist()
+    return [
+        count[row, prompt - 1 : max(length - 1 - steps, prompt - 1)]
+        for row, (prompt, length) in enumerate(zip(recording.prompt_lengths, lengths, strict=True))
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from eagle_adapters.boundaries import check_boundaries
 from eagle_adapters.diagnostics import Diagnostic, Severity
 from eagle_adapters.errors import DataError
 from eagle_adapters.introspect import inspect_model
+from eagle_adapters.registry import config_digest
 from eagle_adapters.tiny import image_inputs, image_token, picture, save_tiny, text_inputs, tiny_config
 from eagle_adapters.verify.compare import TOLERANCE, Reference, compare
 from eagle_adapters.verify.evidence import Evidence, PromptResult, package_versions
@@ -98,7 +98,7 @@ def _config_hash(target: str | Path, checkpoint: Path) -> str:
     """The hash of the fields the model was built from, independent of how the file is laid out."""
     is_folder = Path(target).is_dir()
     fields = json.loads((checkpoint / "config.json").read_text("utf-8")) if is_folder else tiny_config(str(target))
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    return config_digest(fields)
 
 
 def _prompts(model: Any, image: torch.Tensor | None, seed: int) -> tuple[list[Prompt], list[Diagnostic]]:

@@ -205,7 +205,7 @@ def _explain(target: TargetSpec, engine: str, answer: Support, *, wanted: bool) 
         return [
             Diagnostic(
                 "EA773",
-                f"{name} has no complete EAGLE-3 interface in {RELEASES[engine]}, and whether it can be adapted is open",
+                f"{name} has no complete EAGLE-3 interface in {RELEASES[engine]}; can it be adapted?",
                 Severity.WARNING if wanted else Severity.NOTE,
                 expected="a class with the interface, or a family of the registry",
                 found=answer.reason,

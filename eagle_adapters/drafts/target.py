@@ -118,6 +118,7 @@ def describe_target(
     where = f"{name}: config.json"
     text_path, text = _find_text(document, where)
     top, inner = Fields(document, where), Fields(text, f"{where}: {text_path}")
+    top.faults = inner.faults
     embedding = _pick(tensors, _EMBEDDING)
     rope = read_rope(inner)
     quantisation = _quantisation(document) or _quantisation(text)
@@ -142,7 +143,6 @@ def describe_target(
         tied=bool(text.get("tie_word_embeddings", document.get("tie_word_embeddings", False))),
         document=document,
     )
-    top.check()
     inner.check()
     return spec
 

@@ -67,6 +67,8 @@ def _sglang(pair: Pair) -> Iterator[Diagnostic]:
                 else "null, so that the target's head is shared"
             ),
         )
+    if draft.latent:
+        yield from _misnamed(pair, SGLANG, ("model.", "aux_norm_"), "they are skipped, and their modules stay random")
     if draft.latent and draft.num_layers != 1:
         yield Diagnostic(
             "EA753",
@@ -118,9 +120,25 @@ def _own_embedding_differs(pair: Pair) -> bool:
     return pair.draft.document.get("embed_requires_grad") is True
 
 
+def _misnamed(pair: Pair, engine: str, prefixes: tuple[str, ...], consequence: str) -> Iterator[Diagnostic]:
+    names = [tensor.name for tensor in pair.draft.tensors.values() if tensor.name.startswith(prefixes)]
+    if names:
+        yield Diagnostic(
+            "EA753",
+            f"{RELEASES[engine]} does not know {len(names)} tensors by their names",
+            pair.severity(engine, Severity.ERROR),
+            expected="names such as layers.0.*, fc.weight, fc_norm.0.weight",
+            found=", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
+            where=names[0],
+            consequence=consequence,
+            next_step="rename them: eagle_adapters.drafts.convert.convert_draft(draft, folder, to='modelopt')",
+        )
+
+
 def _vllm(pair: Pair) -> Iterator[Diagnostic]:
-    """Vllm 0.32.0: models/llama_eagle3.py, v1/spec_decode/llm_base_proposer.py."""
+    """In vllm 0.32.0 models/llama_eagle3.py puts `model.` before every name; v1/spec_decode/llm_base_proposer.py."""
     draft = pair.draft
+    yield from _misnamed(pair, VLLM, ("model.", "aux_norm_"), "vLLM stops: there is no module or parameter so named")
     if draft.head is Weights.TIED and not pair.target.tied:
         yield _random(
             f"{RELEASES[VLLM]} does not read tie_word_embeddings, and shares the target's head",

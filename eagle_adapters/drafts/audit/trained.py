@@ -9,7 +9,7 @@ from eagle_adapters.diagnostics import Diagnostic, Severity
 from eagle_adapters.drafts.audit.pair import Pair
 from eagle_adapters.drafts.header import TensorInfo
 from eagle_adapters.drafts.spec import DraftSpec
-from eagle_adapters.drafts.values import constant_value, read_integers, read_rows, readable, sample
+from eagle_adapters.drafts.values import read_integers, read_rows, readable, sample
 
 _WINDOWS = 64
 _COARSE, _FINE = 64, 1024
@@ -71,11 +71,13 @@ def _initial(windows: Sequence[Sequence[float]], tensor: TensorInfo, draft: Draf
     """The initialiser whose distribution the values have, within `_SIGMAS`, evenly over all windows; or None."""
     values = [value for window in windows for value in window]
     count = len(values)
-    if count < _FEWEST or constant_value(tensor) is not None:
+    if count < _FEWEST:
         return None
     mean = sum(values) / count
     squares = [(value - mean) ** 2 for value in values]
     variance = sum(squares) / count
+    if variance == 0:
+        return None
     kurtosis = sum(square * square for square in squares) / count / variance**2
     spread = math.sqrt(variance)
     stated = draft.config.get("initializer_range")

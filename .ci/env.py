@@ -41,7 +41,8 @@ def shared_packages(name: str) -> Path:
             say(f"installing the {name} packages into {home}")
             shutil.rmtree(home, ignore_errors=True)
             venv.create(home, with_pip=True)
-            pip(home, "install", "--no-deps", "--no-input", "--progress-bar", "off", "-r", str(lock))
+            # Without compiling: an engine brings tens of thousands of modules, of which a run imports few.
+            pip(home, *("install", "--no-deps", "--no-compile", "--no-input", "--progress-bar", "off", "-r", str(lock)))
             (home / MARK).touch()
     return home
 

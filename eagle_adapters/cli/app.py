@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import typer
@@ -63,6 +62,8 @@ def build() -> typer.Typer:
 
 def own_version() -> str:
     """The installed version of this package."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("eagle-adapters")
     except PackageNotFoundError:

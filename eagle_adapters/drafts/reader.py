@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eagle_adapters.drafts import hub
-from eagle_adapters.drafts.documents import INDEX_LIMIT, parse_json, read_bytes, read_config, refusal
+from eagle_adapters.drafts.documents import INDEX_LIMIT, is_folder, parse_json, read_bytes, read_config, refusal
 from eagle_adapters.drafts.fields import Fields, read_rope
 from eagle_adapters.drafts.formats import Evidence, recognise
 from eagle_adapters.drafts.header import TensorInfo, read_header
@@ -65,7 +66,7 @@ def open_checkpoint(source: str | Path) -> Checkpoint:
         DataError: EA700, EA701, EA704 as `read_draft`.
     """
     path = Path(source)
-    if path.is_dir():
+    if is_folder(path):
         checkpoint = Checkpoint(str(source), path, str(path / "config.json"), read_config(path / "config.json"))
         for shard in _shards(path):
             header = read_header(shard)
@@ -77,7 +78,7 @@ def open_checkpoint(source: str | Path) -> Checkpoint:
         return checkpoint
     if hub.is_name(source):
         return Checkpoint(str(source), None, f"{source}/config.json", *hub.fetch(str(source)))
-    if path.suffix == ".json" or path.exists():
+    if path.suffix == ".json" or os.path.exists(path):
         if path.suffix != ".json":
             raise refusal(
                 "EA700", f"{path.name} is no checkpoint", path, expected="a folder, a config.json, or a hub name"

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from eagle_adapters.drafts import hub
-from eagle_adapters.drafts.documents import CONFIG_LIMIT, INDEX_LIMIT, parse_json, read_bytes, read_config, refusal
+from eagle_adapters.drafts.documents import (
+    CONFIG_LIMIT,
+    INDEX_LIMIT,
+    is_folder,
+    parse_json,
+    read_bytes,
+    read_config,
+    refusal,
+)
 from eagle_adapters.drafts.fields import Fields, read_rope
 from eagle_adapters.drafts.header import TensorInfo, read_header
 from eagle_adapters.drafts.reader import INDEX
@@ -100,7 +108,7 @@ def read_target(source: str | Path) -> TargetSpec:
     if hub.is_name(source):
         document, tensors = hub.fetch(str(source))
         return describe_target(str(source), None, document, {tensor.name: tensor for tensor in tensors})
-    if path.is_dir():
+    if is_folder(path):
         return describe_target(str(source), path, read_config(path / "config.json"), _ends(path))
     if path.suffix != ".json":
         raise refusal("EA700", f"{source} is no target", path, expected="a folder, a config.json, or a hub name")
@@ -117,7 +125,8 @@ def describe_target(
     """
     where = f"{name}: config.json"
     text_path, text = _find_text(document, where)
-    top, inner = Fields(document, where), Fields(text, f"{where}: {text_path}")
+    top = Fields(document, where)
+    inner = Fields(text, where if text is document else f"{where}: {text_path}")
     top.faults = inner.faults
     embedding = _pick(tensors, _EMBEDDING)
     rope = read_rope(inner)

@@ -37,7 +37,7 @@ docs: pages  ## build the site
 	$(DOCS)/zensical build --clean
 
 bench: setup  ## print the figures of the benchmarks
-	for script in benchmarks/*.py; do $(CORE)/python $$script || exit 1; done
+	@for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; $(CORE)/python $$script || exit 1; done
 
 test-vllm:  ## the suite that runs in a real vLLM
 	@$(PYTHON) .ci/env.py vllm

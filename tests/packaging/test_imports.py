@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -39,6 +40,18 @@ def test_the_package_itself_imports_nothing_but_the_standard_library():
 @pytest.mark.parametrize("module", PUBLIC)
 def test_public_modules_leave_the_heavy_ones_out(module):
     assert not loaded_after(f"import {module}") & set(HEAVY)
+
+
+@pytest.mark.parametrize("module", ["eagle_adapters", "eagle_adapters.contract", "eagle_adapters.registry"])
+def test_every_promised_name_is_there_and_documented(module):
+    promised = importlib.import_module(module)
+
+    assert promised.__all__
+    assert len(set(promised.__all__)) == len(promised.__all__)
+    for name in promised.__all__:
+        value = getattr(promised, name)
+        if callable(value):
+            assert (value.__doc__ or "").strip(), f"{module}.{name} has no docstring"
 
 
 def test_help_leaves_the_heavy_ones_out():

@@ -52,10 +52,10 @@ def check_index(document: Document, index: Index, adapters: Mapping[str, Adapter
             if other != name or architecture in family.architectures[:position]:
                 where = document.where((*at, "architectures", position))
                 yield Diagnostic("EA116", f"{architecture} is listed twice", found=f"also in {other}", where=where)
-        if not (root / "adapters" / name / "adapter.yaml").is_file():
+        if not (root / "adapters" / name).is_dir():
             expected = f"adapters/{name}/adapter.yaml"
             yield Diagnostic(
-                "EA116", f"{name} has no adapter", expected=expected, found="no such file", where=document.where(at)
+                "EA116", f"{name} has no adapter", expected=expected, found="no such folder", where=document.where(at)
             )
         for engine, row in family.engines.items():
             if isinstance(row, Verified):

@@ -91,11 +91,11 @@ def read(root: Path) -> tuple[Registry | None, Report]:
     report = Report()
     document, index = _parse(root / "registry.yaml", Index, report)
     adapters: dict[str, Adapter] = {}
-    for path in sorted((root / "adapters").glob("*/adapter.yaml")):
-        adapter_document, adapter = _parse(path, Adapter, report)
+    for folder in sorted(path for path in (root / "adapters").glob("*") if path.is_dir()):
+        adapter_document, adapter = _parse(folder / "adapter.yaml", Adapter, report)
         if adapter is not None:
-            adapters[path.parent.name] = adapter
-            report.extend(check_adapter(adapter_document, adapter, path.parent))
+            adapters[folder.name] = adapter
+            report.extend(check_adapter(adapter_document, adapter, folder))
     if index is not None:
         report.extend(check_index(document, index, adapters, root))
     if index is None or len(report):

@@ -282,6 +282,12 @@ def test_disagreements(data, name, old, new, message):
     assert "EA116" in {code for code, _ in data.findings()}
 
 
+def test_a_folder_without_an_adapter(data):
+    data.write("adapters/other/adaptor.yaml", ADAPTER)
+
+    assert data.findings() == [("EA111", "adapters/other/adapter.yaml:1")]
+
+
 def test_a_tiny_config_that_cannot_be_read(data):
     data.write("adapters/acme/tiny.json", "{")
 

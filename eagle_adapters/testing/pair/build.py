@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle_adapters.boundaries import Boundary, Convention, default_boundaries, to_ids
-from eagle_adapters.testing.pair import corpus, draft, target
+from eagle_adapters.testing.pair import corpus, draft, target, tokenizer
 from eagle_adapters.testing.pair.target import NARROW, Progress, Recipe
 
 HIDDEN, LAYERS, DRAFT_VOCAB = 128, 8, 128
@@ -86,6 +86,7 @@ def build_pair(folder: Path, *, progress: Progress | None = None) -> Pair:
         narrow = target.train(target.build(NARROW, hidden=HIDDEN, layers=LAYERS, seed=TARGET.seed), TARGET, tell)
         wide = target.widen(narrow, hidden=HIDDEN, layers=LAYERS)
         wide.save_pretrained(new.target)
+        tokenizer.save(new.target)
         ids = to_ids(boundaries, Convention.LAYER_OUTPUT, LAYERS)
         draft.write_config(new.draft, draft.config(HIDDEN, DRAFT_VOCAB, ids))
         draft.save(draft.train(new.draft, narrow, boundaries, DRAFT, tell), new.draft)

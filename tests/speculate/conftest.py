@@ -1,0 +1,33 @@
+"""The trained pair, built once and cached, and its target, wrapped for one module at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eagle_adapters import unwrap, wrap
+from eagle_adapters.speculate.drafter import Drafter, load_drafter
+from eagle_adapters.testing.pair import Pair, load_pair
+
+
+@pytest.fixture(scope="session")
+def pair() -> Pair:
+    return load_pair()
+
+
+@pytest.fixture(scope="session")
+def loaded(pair: Pair) -> Any:
+    return pair.load_target()
+
+
+@pytest.fixture(scope="module")
+def target(loaded: Any) -> Iterator[Any]:
+    yield wrap(loaded)
+    unwrap(loaded)
+
+
+@pytest.fixture(scope="session")
+def drafter(pair: Pair, loaded: Any) -> Drafter:
+    return load_drafter(pair.draft, loaded)

@@ -45,7 +45,8 @@ class Explanation:
         if anatomy is not None:
             lines += [f"  {link.path or 'the target'}: {link.class_name} ({link.where})" for link in anatomy.chain]
             depth = f", {anatomy.num_layers.value} layers" if anatomy.num_layers is not None else ""
-            lines.append(f"  layers: {anatomy.layers.path}{depth}")
+            layers = "chosen by the checkpoint" if anatomy.layers is None else anatomy.layers.path
+            lines.append(f"  layers: {layers}{depth}")
         for edit in self.plan.edits:
             lines.append(f"  {edit.kind} {edit.owner}.{edit.name}: {edit.why}")
             source = edit_as_dict(edit).get("source")
@@ -110,7 +111,9 @@ def unwrap(target: T) -> T:
         if adaptation is None:
             name = class_name(target if isinstance(target, type) else type(target))
             raise AdaptationError(
-                Diagnostic("EA404", f"{name} was not wrapped", next_step="unwrap the very object that was given to wrap")
+                Diagnostic(
+                    "EA404", f"{name} was not wrapped", next_step="unwrap the very object that was given to wrap"
+                )
             )
         backend(adaptation.plan.engine).detach(target, adaptation.plan)
         revert(adaptation)

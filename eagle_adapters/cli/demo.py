@@ -41,7 +41,7 @@ def demonstrate(
     plan = explanation.plan.as_dict()
     depth = model.config.get_text_config(decoder=True).num_hidden_layers
     asked = list(default_boundaries(depth)) if boundaries is None else parse_boundaries(boundaries)
-    result = verify(family, runner_for("transformers"), boundaries=asked, image=load_image(image))  # type: ignore[arg-type]
+    result = verify(family, runner_for("transformers"), boundaries=asked, image=load_image(image))
     data = {
         "target": result.architecture,
         "boundaries": list(result.boundaries),

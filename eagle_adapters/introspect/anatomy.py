@@ -25,6 +25,7 @@ class Link:
         where: where the link was found: an attribute (`attribute language_model`) or `file:line`.
         transparent: a wrapper that only passes calls on (PEFT, DDP, FSDP, `torch.compile`).
         dynamic: the class is chosen by the checkpoint; source alone does not tell what is inside.
+        others: other classes that the config may choose here (source agent only); the anatomy follows `class_name`.
     """
 
     path: str
@@ -32,6 +33,7 @@ class Link:
     where: str
     transparent: bool = False
     dynamic: bool = False
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +131,19 @@ class Anatomy:
 
 
 def link_as_dict(link: Link) -> dict[str, Any]:
-    """The JSON form of one link; the flags are left out while they are false."""
+    """The JSON form of one link; flags and other classes are left out while there are none."""
     out: dict[str, Any] = {"path": link.path, "class": link.class_name, "where": link.where}
-    return out | {name: True for name in ("transparent", "dynamic") if getattr(link, name)}
+    out |= {name: True for name in ("transparent", "dynamic") if getattr(link, name)}
+    return out | ({"others": list(link.others)} if link.others else {})
 
 
 def class_name(cls: type) -> str:
     """`module:QualName`, the way classes are named in anatomies and plans."""
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def resolve(model: Any, path: str) -> Any:
+    """The object at a dotted attribute path of an anatomy; the empty path is the model itself."""
+    for part in path.split(".") if path else ():
+        model = getattr(model, part)
+    return model

@@ -32,14 +32,16 @@ def picture(path: Path | None = None, size: int = 56) -> Any:
         image = sky * (1 - sun) + torch.tensor([1.0, 0.9, 0.3])[:, None, None] * sun
         return image * (1 - hill) + torch.tensor([0.2, 0.5, 0.2])[:, None, None] * (0.5 + 0.5 * x) * hill
     try:
-        import numpy
+        import numpy as np
         from PIL import Image
 
         with Image.open(path) as opened:
             resized = opened.convert("RGB").resize((size, size))
-        return torch.from_numpy(numpy.asarray(resized).copy()).permute(2, 0, 1).float() / 255
+        return torch.from_numpy(np.asarray(resized).copy()).permute(2, 0, 1).float() / 255
     except ImportError as error:
-        raise DataError(Diagnostic("EA104", f"{path} needs Pillow to be read", next_step="pip install pillow")) from error
+        raise DataError(
+            Diagnostic("EA104", f"{path} needs Pillow to be read", next_step="pip install pillow")
+        ) from error
     except OSError as error:
         raise DataError(Diagnostic("EA104", f"{path} is not a picture", found=str(error), where=str(path))) from error
 

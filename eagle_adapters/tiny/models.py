@@ -23,7 +23,11 @@ def tiny_config(family: str) -> dict[str, Any]:
         known = sorted(p.parent.name for p in (data_root() / "adapters").glob("*/tiny.json"))
         raise DataError(
             Diagnostic(
-                "EA102", f"there is no tiny config for {family!r}", expected=", ".join(known), found=family, where=str(path)
+                "EA102",
+                f"there is no tiny config for {family!r}",
+                expected=", ".join(known),
+                found=family,
+                where=str(path),
             )
         )
     fields: dict[str, Any] = json.loads(path.read_text("utf-8"))

@@ -85,7 +85,7 @@ def compare(
         tolerance: the largest relative error that passes.
 
     Returns:
-        One match for each boundary and kind of position, and one diagnostic for each boundary that failed (codes EA60x).
+        One match for each boundary and kind of position, and one diagnostic (EA60x) for each boundary that failed.
     """
     matches: list[Match] = []
     faults: list[Diagnostic] = []
@@ -118,9 +118,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).pow(2).mean().sqrt() / expected.pow(2).mean().sqrt().clamp_min(1e-30))
 
 
-def _match(
-    boundary: int, place: str, state: Tensor, reference: Reference, mask: Tensor, tolerance: float
-) -> Match:
+def _match(boundary: int, place: str, state: Tensor, reference: Reference, mask: Tensor, tolerance: float) -> Match:
     def at(b: int) -> Tensor:
         return reference.states[b][: len(mask)][mask].float()
 
@@ -202,5 +200,9 @@ def _name_fault(
                 where=where,
             )
     return Diagnostic(
-        "EA608", f"boundary {boundary} does not match the reference", expected=f"<= {tolerance:g}", found=found, where=where
+        "EA608",
+        f"boundary {boundary} does not match the reference",
+        expected=f"<= {tolerance:g}",
+        found=found,
+        where=where,
     )

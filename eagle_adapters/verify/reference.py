@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError
 from eagle_adapters.introspect import Anatomy, inspect_model
+from eagle_adapters.introspect.anatomy import resolve
 from eagle_adapters.verify.compare import Reference
 
 
@@ -28,14 +29,14 @@ def reference_states(model: nn.Module, inputs: Mapping[str, Any], image_token: i
     anatomy = inspect_model(model)
     ids = inputs["input_ids"][0]
     image = (ids == image_token) if image_token is not None else torch.zeros_like(ids, dtype=torch.bool)
-    layers = _module(model, _layers(anatomy))
+    layers = resolve(model, _layers(anatomy))
     states: dict[int, Tensor] = {}
     with torch.no_grad():
         logits = model(**inputs, use_cache=False).logits[0]
         for boundary in range(len(layers) + 1):
             with _cut(model, anatomy, boundary):
                 states[boundary] = _last_state(model, inputs)[0]
-    norm = _module(model, anatomy.final_norm.path) if anatomy.final_norm is not None else nn.Identity()
+    norm = resolve(model, anatomy.final_norm.path) if anatomy.final_norm is not None else nn.Identity()
     return Reference(states, logits, _finisher(model, anatomy), lambda state: _no_grad(norm, state), image)
 
 
@@ -95,11 +96,13 @@ def _finisher(model: nn.Module, anatomy: Anatomy) -> Callable[[Tensor], Tensor]:
     """Final norm, head, and the scale or cap that the config names."""
     if anatomy.head is None:
         raise AdaptationError(
-            Diagnostic("EA610", f"{anatomy.target} has no head, so that its logits cannot be rebuilt", found="no lm_head")
+            Diagnostic(
+                "EA610", f"{anatomy.target} has no head, so that its logits cannot be rebuilt", found="no lm_head"
+            )
         )
-    head = _module(model, anatomy.head.path)
-    norm = _module(model, anatomy.final_norm.path) if anatomy.final_norm is not None else nn.Identity()
-    after = [module for _, module in _after_norm(_module(model, anatomy.decoder.path))]
+    head = resolve(model, anatomy.head.path)
+    norm = resolve(model, anatomy.final_norm.path) if anatomy.final_norm is not None else nn.Identity()
+    after = [module for _, module in _after_norm(resolve(model, anatomy.decoder.path))]
     config = model.config.get_text_config(decoder=True)
     scale = getattr(config, "logit_scale", None) or 1.0
     divisor = getattr(config, "logits_scaling", None) or 1.0
@@ -120,10 +123,4 @@ def _layers(anatomy: Anatomy) -> str:
 
 def _owner(model: nn.Module, path: str) -> tuple[Any, str]:
     parent, _, name = path.rpartition(".")
-    return _module(model, parent), name
-
-
-def _module(model: Any, path: str) -> Any:
-    for part in path.split(".") if path else ():
-        model = getattr(model, part)
-    return model
+    return resolve(model, parent), name

@@ -1,4 +1,4 @@
-"""What an engine supplies to be verified: a `Runner` that generates from a checkpoint and hands back what it captured."""
+"""What an engine supplies to be verified: a `Runner` that generates from a checkpoint and gives what it captured."""
 
 from __future__ import annotations
 

@@ -110,7 +110,9 @@ def _prompts(model: Any, image: torch.Tensor | None, seed: int) -> tuple[list[Pr
         prompts.append(Prompt("image", image_inputs(model, shown, seed=seed), shown))
     except DataError as error:
         cause = error.diagnostics[0]
-        note = Diagnostic(cause.code, cause.message, Severity.WARNING, found=cause.found, next_step="text only was proven")
+        note = Diagnostic(
+            cause.code, cause.message, Severity.WARNING, found=cause.found, next_step="text only was proven"
+        )
         return prompts, [note]
     return prompts, []
 

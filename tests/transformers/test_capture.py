@@ -1,4 +1,4 @@
-"""Capturing through the real forward: generate, KV cache, padding, half precision, checkpointing, compile, snapshots."""
+"""Capturing through the real forward: generate, KV cache, padding, half precision, checkpointing, compile."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_left_padding_in_a_batch_changes_no_state(llama: Any) -> None:
     mask = torch.zeros_like(ids)
     ids[0, 5:], mask[0, 5:] = single["input_ids"][0], 1
     ids[1], mask[1] = text_inputs(llama, tokens=12, seed=2)["input_ids"][0], 1
-    batch = forward(llama, {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp_min(0)})
+    batch = forward(
+        llama, {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp_min(0)}
+    )
     for boundary in ALL:
         assert_close(batch[boundary][0, 5:], alone[boundary][0])
 

@@ -31,7 +31,9 @@ def reference(image: Tensor | None = None) -> Reference:
         NORM.weight.copy_(torch.linspace(0.5, 2.0, HIDDEN))
     states = stream()
     mask = torch.zeros(TOKENS, dtype=torch.bool) if image is None else image
-    return Reference(states, HEAD(NORM(states[N])).detach(), lambda s: HEAD(NORM(s)).detach(), lambda s: NORM(s).detach(), mask)
+    return Reference(
+        states, HEAD(NORM(states[N])).detach(), lambda s: HEAD(NORM(s)).detach(), lambda s: NORM(s).detach(), mask
+    )
 
 
 def test_the_right_states_pass() -> None:

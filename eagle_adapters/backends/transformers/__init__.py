@@ -7,7 +7,7 @@ from typing import Any
 from eagle_adapters.backends.base import installed_version
 from eagle_adapters.contract import Engine
 from eagle_adapters.diagnostics import Diagnostic
-from eagle_adapters.introspect.anatomy import class_name
+from eagle_adapters.introspect.anatomy import class_name, resolve
 from eagle_adapters.plan import Plan, Refusal
 
 
@@ -39,15 +39,15 @@ class TransformersBackend:
         if plan.anatomy is not None:
             from eagle_adapters.backends.transformers import capture, planning
 
-            decoder = planning.resolve(target, plan.anatomy.decoder.path)
-            capture.attach(decoder, planning.resolve(target, planning.layers_path(plan.anatomy)))
+            decoder = resolve(target, plan.anatomy.decoder.path)
+            capture.attach(decoder, resolve(target, planning.layers_path(plan.anatomy)))
 
     def detach(self, target: Any, plan: Plan) -> None:
         """Take the hooks off a live model."""
         if plan.anatomy is not None:
-            from eagle_adapters.backends.transformers import capture, planning
+            from eagle_adapters.backends.transformers import capture
 
-            capture.detach(planning.resolve(target, plan.anatomy.decoder.path))
+            capture.detach(resolve(target, plan.anatomy.decoder.path))
 
 
 BACKEND = TransformersBackend()

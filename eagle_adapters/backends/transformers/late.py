@@ -9,10 +9,11 @@ from torch import Tensor
 
 from eagle_adapters.backends.base import installed_version
 from eagle_adapters.backends.transformers.capture import Capture, open_capture
-from eagle_adapters.backends.transformers.planning import layers_path, plan_model, resolve
+from eagle_adapters.backends.transformers.planning import layers_path, plan_model
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError
 from eagle_adapters.introspect import inspect_model
+from eagle_adapters.introspect.anatomy import resolve
 from eagle_adapters.plan import Refusal
 
 

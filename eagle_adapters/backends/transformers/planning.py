@@ -9,7 +9,7 @@ from eagle_adapters.contract import check, contract_for
 from eagle_adapters.diagnostics import Diagnostic, Report
 from eagle_adapters.errors import ContractError, IntrospectionError
 from eagle_adapters.introspect import Anatomy, inspect_model
-from eagle_adapters.introspect.anatomy import class_name
+from eagle_adapters.introspect.anatomy import class_name, resolve
 from eagle_adapters.plan import AddMethod, Edit, Plan, Refusal
 
 ENGINE = "transformers"
@@ -48,17 +48,12 @@ def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan |
     except ContractError as error:
         return Refusal(target, ENGINE, tuple(error.diagnostics))
     if not callable(getattr(cls, "forward", None)):
-        reason = Diagnostic("EA403", f"{target} is not a model class", expected="a class with a `forward`", found="none")
+        reason = Diagnostic(
+            "EA403", f"{target} is not a model class", expected="a class with a `forward`", found="none"
+        )
         return Refusal(target, ENGINE, (reason,))
     sources = {name: source.replace("<decoder>", repr(decoder)) for name, source in _LATE.items()}
     return _plan(target, version, None, cls, sources, findings)
-
-
-def resolve(model: Any, path: str) -> Any:
-    """The object at a dotted attribute path; the empty path is the model itself."""
-    for part in path.split(".") if path else ():
-        model = getattr(model, part)
-    return model
 
 
 def layers_path(anatomy: Anatomy) -> str:

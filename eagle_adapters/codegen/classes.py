@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from eagle_adapters.codegen.sources import ClassSource, FunctionSource, ValueSource, dotted
+from eagle_adapters.codegen.sources import ClassSource, FunctionSource, Module, ValueSource, dotted
 
 _PLACEHOLDERS = frozenset({"PPMissingLayer", "ModuleList", "Identity", "Sequential"})
 
@@ -22,15 +22,14 @@ def attribute_classes(owner: ClassSource, name: str) -> tuple[ClassSource, ...]:
     handed: dict[str, ClassSource] = {}
     found: dict[str, ClassSource] = {}
     for cls in lineage:
-        constructor = next((s for s in cls.node.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
-        if constructor is None:
-            continue
-        for value in _assigned(constructor, name):
-            for candidate in _mentioned(cls, constructor, value, handed):
-                found.setdefault(candidate.name, candidate)
+        for method in _methods(cls):
+            for value in _assigned(method, name):
+                for candidate in _mentioned(cls, method, value, handed, set()):
+                    found.setdefault(candidate.name, candidate)
         if found:
             break
-        handed = {**_handed_on(cls, constructor), **handed}
+        for method in _methods(cls):
+            handed = {**_handed_on(cls, method), **handed}
     return tuple(found.values())
 
 
@@ -69,44 +68,82 @@ def _appends_to(constructor: ast.FunctionDef, call: ast.Call, name: str) -> bool
 
 
 def _mentioned(
-    cls: ClassSource, constructor: ast.FunctionDef, value: ast.expr, handed: dict[str, ClassSource], depth: int = 4
+    cls: ClassSource, scope: ast.FunctionDef, value: ast.AST, handed: dict[str, ClassSource], seen: set[tuple[int, str]]
 ) -> Iterator[ClassSource]:
-    """Classes named in an expression: directly, by a parameter, a local variable, a local function or a table."""
-    if depth == 0:
-        return
-    local = {n.name: n for n in ast.walk(constructor) if isinstance(n, ast.FunctionDef) and n is not constructor}
+    """Classes named in an expression: directly, or by an attribute, parameter, local variable, function or table."""
+    called = {id(n.func) for n in ast.walk(value) if isinstance(n, ast.Call)}
     for node in ast.walk(value):
         name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else None
-        if name is None:
+        if name is None or (id(scope), name) in seen:
             continue
+        seen.add((id(scope), name))
         if name in handed:
             yield handed[name]
-            continue
-        if name in local:
-            for statement in local[name].body:
-                for inner in ast.walk(statement):
-                    if isinstance(inner, ast.Call):
-                        yield from _mentioned(cls, constructor, inner.func, handed, depth - 1)
-            continue
-        known = cls.module.lookup(name)
-        if isinstance(known, ClassSource):
-            if known.node.name not in _PLACEHOLDERS and known.definition("forward") is not None:
-                yield known
-        elif isinstance(known, ValueSource):
-            for inner in ast.walk(known.node):
-                if isinstance(inner, ast.Name | ast.Attribute):
-                    member = known.module.lookup(dotted(inner) or "")
-                    if isinstance(member, ClassSource) and member.definition("forward") is not None:
-                        yield member
-        elif not isinstance(known, FunctionSource) and isinstance(node, ast.Name):
-            default = _default(constructor, name)
-            if default is not None:
-                yield from _mentioned(cls, constructor, default, handed, depth - 1)
-            for statement in ast.walk(constructor):
-                if isinstance(statement, ast.Assign) and any(
-                    isinstance(t, ast.Name) and t.id == name for t in statement.targets
-                ):
-                    yield from _mentioned(cls, constructor, statement.value, handed, depth - 1)
+        elif name.startswith("self."):
+            if id(node) not in called or name.count(".") > 1:
+                continue
+            for method in _methods(cls):
+                for assigned in _assigned(method, name.removeprefix("self.")):
+                    if assigned is not value:
+                        yield from _mentioned(cls, method, assigned, handed, seen)
+        else:
+            yield from _named(cls, scope, name, handed, seen)
+
+
+def _named(
+    cls: ClassSource, scope: ast.FunctionDef, name: str, handed: dict[str, ClassSource], seen: set[tuple[int, str]]
+) -> Iterator[ClassSource]:
+    inner = next((n for n in ast.walk(scope) if isinstance(n, ast.FunctionDef) and n.name == name), None)
+    if inner is not None and inner is not scope:
+        for call in (n for n in ast.walk(inner) if isinstance(n, ast.Call)):
+            yield from _mentioned(cls, scope, call.func, handed, seen)
+        return
+    known = cls.module.lookup(name)
+    if isinstance(known, ClassSource):
+        if _is_module(known):
+            yield known
+    elif isinstance(known, ValueSource):
+        yield from _members(known.module, [known.node])
+    elif isinstance(known, FunctionSource):
+        results = [n.value for n in ast.walk(known.node) if isinstance(n, ast.Return) and n.value is not None]
+        yield from _members(known.module, results)
+    elif "." not in name:
+        default = _default(scope, name)
+        if default is not None:
+            yield from _mentioned(cls, scope, default, handed, seen)
+        for statement in ast.walk(scope):
+            if isinstance(statement, ast.Assign) and name in _targets(statement):
+                yield from _mentioned(cls, scope, statement.value, handed, seen)
+
+
+def _members(module: Module, nodes: Iterable[ast.AST]) -> Iterator[ClassSource]:
+    """The module classes named in a table, or in what a function returns."""
+    for node in (inner for outer in nodes for inner in ast.walk(outer)):
+        if isinstance(node, ast.Name | ast.Attribute):
+            member = module.lookup(dotted(node) or "")
+            if isinstance(member, ClassSource) and _is_module(member):
+                yield member
+
+
+def _is_module(cls: ClassSource) -> bool:
+    if cls.node.name in _PLACEHOLDERS:
+        return False
+    return cls.definition("forward") is not None or cls.definition("forward_native") is not None
+
+
+def _methods(cls: ClassSource) -> list[ast.FunctionDef]:
+    """The methods of the class itself, the constructor first."""
+    methods = [s for s in cls.node.body if isinstance(s, ast.FunctionDef)]
+    return sorted(methods, key=lambda m: m.name != "__init__")
+
+
+def _targets(statement: ast.Assign) -> set[str]:
+    return {
+        n.id
+        for target in statement.targets
+        for n in ast.walk(target)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
 
 
 def _default(function: ast.FunctionDef, name: str) -> ast.expr | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from eagle_adapters.codegen.instrument import Instrumented, instrument
 from eagle_adapters.codegen.loops import read_forward
+from eagle_adapters.codegen.native import captures, strip
 from eagle_adapters.codegen.residual import read_residual
 from eagle_adapters.codegen.sources import ClassSource, class_source
 from eagle_adapters.codegen.style import Style
@@ -20,6 +21,7 @@ def capturing_forward(
     name: str = "forward",
     layers: str | None = None,
     layer_classes: Sequence[type | ClassSource] = (),
+    anew: bool = False,
 ) -> Instrumented:
     """The capturing form of a decoder's forward in the wording of one engine.
 
@@ -29,6 +31,7 @@ def capturing_forward(
         name: the method that runs the layers.
         layers: name of the list of layers, when the class has more than one.
         layer_classes: classes of the layers, when known from live modules; else read from the constructor.
+        anew: whether to take a capture of the engine's own out first, instead of refusing (EA426).
 
     Raises:
         AdaptationError: EA420 to EA428, the reason with `file:line`; nothing is changed.
@@ -39,6 +42,8 @@ def capturing_forward(
         raise AdaptationError(
             Diagnostic("EA420", f"{cls.name} has no readable method {name}", expected=f"def {name}", where=cls.where)
         )
+    if anew and captures(method.parse()) is not None:
+        method = strip(method)
     forward = read_forward(method, layers)
     known = tuple(c if isinstance(c, ClassSource) else class_source(c) for c in layer_classes)
     return instrument(forward, read_residual(forward, cls, known), style)

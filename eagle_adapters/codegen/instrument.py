@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eagle_adapters.codegen.compile import source_digest
 from eagle_adapters.codegen.loops import RESIDUAL_BATCH, Forward, LayerLoop, ReturnKind
-from eagle_adapters.codegen.residual import Residual, StreamForm
+from eagle_adapters.codegen.native import captures
 from eagle_adapters.codegen.sources import dotted
+from eagle_adapters.codegen.streams import Residual, StreamForm
 from eagle_adapters.codegen.style import Style
 from eagle_adapters.diagnostics import Diagnostic, Severity
 from eagle_adapters.errors import AdaptationError
 
-_NATIVE_SIGNS = (
-    "_maybe_add_hidden_state",
-    "layers_to_capture",
-    "aux_hidden_state_layers",
-    "captured_last_layer_outputs",
-)
 _SHARDING = ("sequence_parallel_chunk", "sp_entry_scatter")
 
 
@@ -69,28 +66,29 @@ def instrument(forward: Forward, residual: Residual, style: Style) -> Instrument
     for loop in forward.loops:
         twin = memo[id(loop.node)]
         assert isinstance(twin, ast.For)
-        index = writer.number(loop, twin)
-        twin.body = [
-            *_before_continues(twin.body, lambda: writer.capture(loop, f"{index} + 1")),
-            *writer.capture(loop, f"{index} + 1"),
-        ]
+        boundary = f"{writer.number(loop, twin)} + 1"
+        body = _before_continues(twin.body, functools.partial(writer.capture, loop, boundary))
+        twin.body = [*body, *writer.capture(loop, boundary)]
     replaced: dict[int, list[ast.stmt]] = {}
+
+    def put_before(node: ast.stmt, statements: list[ast.stmt]) -> None:
+        replaced[id(node)] = [*statements, *replaced.get(id(node), [node])]
+
+    def twin_of(node: ast.stmt) -> ast.stmt:
+        copied = memo[id(node)]
+        assert isinstance(copied, ast.stmt)
+        return copied
+
     for loop in forward.loops:
-        replaced[id(memo[id(loop.node)])] = [*writer.entry(loop), memo[id(loop.node)]]  # type: ignore[list-item]
+        put_before(twin_of(loop.node), writer.entry(loop))
     for result in forward.returns:
-        twin_return = memo[id(result.node)]
-        assert isinstance(twin_return, ast.Return)
-        replaced[id(twin_return)] = writer.returned(result.kind, twin_return)
+        copied = twin_of(result.node)
+        assert isinstance(copied, ast.Return)
+        replaced[id(copied)] = writer.returned(result.kind, copied)
     for detour in forward.detours:
-        twin_statement = memo[id(detour)]
-        assert isinstance(twin_statement, ast.stmt)
-        replaced.setdefault(id(twin_statement), [twin_statement])
-        replaced[id(twin_statement)] = [
-            *writer.guard("layers that run outside the loop"),
-            *replaced[id(twin_statement)],
-        ]
-    anchor = next(s for s in tree.body if any(node is memo[id(forward.loop.node)] for node in ast.walk(s)))
-    replaced[id(anchor)] = [*writer.opening(), *replaced.get(id(anchor), [anchor])]
+        put_before(twin_of(detour), writer.guard("layers that run outside the loop"))
+    first = twin_of(forward.loop.node)
+    put_before(next(s for s in tree.body if any(node is first for node in ast.walk(s))), writer.opening())
     _replace(tree, replaced)
     source = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
     return Instrumented(
@@ -187,24 +185,18 @@ def _check(forward: Forward, residual: Residual) -> None:
     refusal = residual.refusal()
     if refusal is not None:
         raise AdaptationError(refusal)
-    names = {
-        n.attr if isinstance(n, ast.Attribute) else n.id
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Attribute | ast.Name)
-    }
-    names |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg}
-    for sign in _NATIVE_SIGNS:
-        if sign in names:
-            raise AdaptationError(
-                Diagnostic(
-                    "EA426",
-                    f"{method.owner}.{method.name} captures states itself",
-                    expected="a forward without capture",
-                    found=sign,
-                    where=method.where(tree),
-                    next_step="keep its own capture, or take it out first with codegen.native.strip",
-                )
+    sign = captures(tree)
+    if sign is not None:
+        raise AdaptationError(
+            Diagnostic(
+                "EA426",
+                f"{method.owner}.{method.name} captures states itself",
+                expected="a forward without capture",
+                found=sign,
+                where=method.where(tree),
+                next_step="keep its own capture, or ask for a new one in its place",
             )
+        )
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (dotted(node.func) or "").split(".")[-1] in _SHARDING:
             raise AdaptationError(
@@ -283,8 +275,9 @@ def _pack(call: ast.Call, packed: str) -> None:
         call.args[0] = _expression(f"{{**{ast.unparse(tensors)}, **{packed}}}")
 
 
-def _before_continues(body, captured):  # type: ignore[no-untyped-def]
-    out = []
+def _before_continues(body: list[ast.stmt], captured: Callable[[], list[ast.stmt]]) -> list[ast.stmt]:
+    """The body with a capture before each `continue` of its own loop."""
+    out: list[ast.stmt] = []
     for statement in body:
         if isinstance(statement, ast.Continue):
             out += captured()

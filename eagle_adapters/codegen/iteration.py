@@ -45,7 +45,7 @@ def read_iteration(node: ast.For) -> Iteration | None:
     ranged = _range(node)
     if ranged is not None:
         return ranged
-    walk = _walk(node.iter, node.target)
+    walk = _walk(node.iter, node.target, node)
     if walk is None or not isinstance(walk.target, ast.Name):
         return None
     layer = walk.target.id
@@ -56,11 +56,11 @@ def read_iteration(node: ast.For) -> Iteration | None:
     return Iteration(walk.layers, frozenset({layer}), walk.first, index, walk.bounded)
 
 
-def _walk(iterable: ast.expr, target: ast.expr) -> _Walk | None:
+def _walk(iterable: ast.expr, target: ast.expr, loop: ast.For) -> _Walk | None:
     if isinstance(iterable, ast.Call):
         function = (dotted(iterable.func) or "").split(".")[-1]
         if function == "enumerate" and iterable.args and isinstance(target, ast.Tuple) and len(target.elts) == 2:
-            inner = _walk(iterable.args[0], target.elts[1])
+            inner = _walk(iterable.args[0], target.elts[1], loop)
             if inner is None or not isinstance(target.elts[0], ast.Name):
                 return None
             number = _absolute(target.elts[0].id, _start(iterable), inner.first)
@@ -68,15 +68,16 @@ def _walk(iterable: ast.expr, target: ast.expr) -> _Walk | None:
                 inner.layers, inner.first, inner.bounded, inner.target, ((target.elts[0].id, number), *inner.numbers)
             )
         if function == "islice" and len(iterable.args) in (2, 3):
-            inner = _walk(iterable.args[0], target)
+            inner = _walk(iterable.args[0], target, loop)
             if inner is None or inner.bounded:
                 return None
             bounds = iterable.args[1:]
             first = "0" if len(bounds) == 1 or _is_none(bounds[0]) else ast.unparse(bounds[0])
             return _Walk(inner.layers, first, True, inner.target, inner.numbers)
         if function == "zip" and isinstance(target, ast.Tuple) and len(target.elts) == len(iterable.args):
-            found = [w for a, t in zip(iterable.args, target.elts, strict=True) if (w := _walk(a, t)) is not None]
-            return found[0] if len(found) == 1 else None
+            found = [w for a, t in zip(iterable.args, target.elts, strict=True) if (w := _walk(a, t, loop)) is not None]
+            called = [w for w in found if isinstance(w.target, ast.Name) and _called(loop, {w.target.id})]
+            return called[0] if len(called) == 1 else None
         return None
     if isinstance(iterable, ast.Subscript) and isinstance(iterable.slice, ast.Slice):
         name = _list_name(iterable.value)

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from eagle_adapters.codegen.classes import attribute_classes
 from eagle_adapters.codegen.sources import ClassSource, FunctionSource, dotted
 
+_ROWS = frozenset(("sequence_parallel_chunk", "tensor_model_parallel_all_gather"))
+"""Functions that choose or gather rows; every row stays what it was (vllm 0.32.0, model_executor/models/utils.py)."""
+
 _SAME = frozenset(
     (
         "to",
@@ -36,6 +39,11 @@ _SAME = frozenset(
 
 _FACTS = frozenset(("shape", "dtype", "device", "size", "ndim", "dim", "numel"))
 """What can be asked of a tensor without depending on its values."""
+
+FLOAT16 = "float16"
+"""Note under which a test for float16 is kept."""
+
+SUPER = "super()."
 
 _PATHS = 128
 _DEPTH = 4
@@ -179,9 +187,7 @@ class _Walker:
             self.value(node.value, path)
         elif isinstance(node, ast.If):
             return self.branch(node, path)
-        elif isinstance(node, ast.For | ast.While):
-            return self.block(node.body, [path])
-        elif isinstance(node, ast.With):
+        elif isinstance(node, ast.For | ast.While) or isinstance(node, ast.With):
             return self.block(node.body, [path])
         elif isinstance(node, ast.Try):
             return self.block([*node.body, *node.finalbody], [path])
@@ -257,7 +263,7 @@ class _Walker:
         return mixed([left, right])
 
     def call(self, node: ast.Call, path: _Path) -> Carry:
-        name = dotted(node.func) or ""
+        name = dotted(node.func) or _super_method(node.func)
         last = node.func.attr if isinstance(node.func, ast.Attribute) else name
         values = [self.value(a, path) for a in node.args]
         named = {k.arg: self.value(k.value, path) for k in node.keywords if k.arg}
@@ -266,10 +272,13 @@ class _Walker:
         )
         if name in ("torch.add",) and len(values) == 2 and not named:
             return added(*values)
-        if isinstance(node.func, ast.Attribute) and not name.startswith("self."):
+        if isinstance(node.func, ast.Attribute) and not name.startswith(("self.", SUPER)):
             base = self.value(node.func.value, path)
             if base.reads:
                 return self.tensor_method(node, last, base, values, path)
+        if name in _ROWS and values:
+            self.ledger.notes.setdefault(name, self.where(node))
+            return values[0]
         if "fused_add" in name and len(values) >= 2:
             self.ledger.notes.setdefault("fused add", self.where(node))
             return Carry(items=(everything, added(values[0], values[1])))
@@ -315,6 +324,12 @@ class _Walker:
                     if not pair and cls.module is not self.ledger.owner.module:
                         continue
                     targets += [(home, function, cls) for home, function in _forwards(cls)]
+        elif name.startswith(SUPER) and owner is not None:
+            for base in list(owner.lineage())[1:]:
+                inherited = base.definition(name.removeprefix(SUPER))
+                if inherited is not None:
+                    targets.append((inherited[0], inherited[1], self.ledger.owner))
+                    break
         elif "." in name and owner is not None:
             cls_name, _, method = name.rpartition(".")
             known = owner.module.lookup(cls_name)
@@ -325,18 +340,16 @@ class _Walker:
             if isinstance(function, FunctionSource):
                 targets.append((function, function.node, function))
         results: list[Carry] = []
-        for home, function_node, cls in targets:
+        for place, function_node, cls in targets:
             given = _bind(
-                function_node, values, named, bound=isinstance(home, ClassSource) and not _is_static(function_node)
+                function_node, values, named, bound=isinstance(place, ClassSource) and not _is_static(function_node)
             )
             inner = Ledger(cls, self.ledger.notes) if isinstance(cls, ClassSource) else self.ledger
             try:
-                found_results = inner._function(function_node, given, home, self.depth - 1)
+                found_results = inner._function(function_node, given, place, self.depth - 1)
             except TooManyPaths:
                 return everything
-            useful = [r for r in found_results if r.reads or r.items]
-            if useful:
-                results += useful
+            results += [r for r in found_results if r.reads or r.items]
         if not results:
             return everything
         result = results[0]
@@ -363,6 +376,14 @@ class _Walker:
                 if value is not None and (value.none or value.reads):
                     return value.none == isinstance(test.ops[0], ast.Is)
         key, sense = _test_key(test)
+        if "torch.float16" in key and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq):
+            # Some layers scale the whole stream in float16 to keep it in range; noted, and followed for the other types.
+            self.ledger.notes.setdefault(FLOAT16, self.where(test))
+            return False
+        if key.endswith((".is_idle()", ".shape[0] == 0")):
+            return not sense  # an idle rank has no rows, hence no states
+        if key.endswith((".shape[0] != 0", ".shape[0] > 0")):
+            return sense
         known = path.tests.get(key)
         return None if known is None else known == sense
 
@@ -379,6 +400,17 @@ def _forwards(cls: ClassSource) -> list[tuple[ClassSource, ast.FunctionDef]]:
     ):
         return [native]
     return [plain] if plain is not None else ([native] if native is not None else [])
+
+
+def _super_method(function: ast.expr) -> str:
+    """`super().name` as one name, else nothing."""
+    if (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Call)
+        and dotted(function.value.func) == "super"
+    ):
+        return SUPER + function.attr
+    return ""
 
 
 def _bind(function: ast.FunctionDef, values: list[Carry], named: dict[str, Carry], bound: bool) -> dict[str, Carry]:

@@ -207,7 +207,8 @@ def _read_loop(
     if residual is not None and "resid" in hidden and "resid" not in residual:
         hidden, residual = residual, hidden
     lines = [call.lineno for call in calls]
-    before, after = [], []
+    before: list[str] = []
+    after: list[str] = []
     for inner in _loop_nodes(node):
         if isinstance(inner, ast.Assign | ast.AugAssign | ast.AnnAssign) and not any(
             c in ast.walk(inner) for c in calls

@@ -10,75 +10,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from eagle_adapters.codegen.batched import read_batched
 from eagle_adapters.codegen.classes import attribute_classes
-from eagle_adapters.codegen.ledger import NONE, Carry, Ledger, TooManyPaths, added, source_of
-from eagle_adapters.codegen.loops import RESIDUAL_BATCH, Forward, LayerLoop
+from eagle_adapters.codegen.ledger import FLOAT16, Carry, Ledger, TooManyPaths, added, source_of
+from eagle_adapters.codegen.loops import Forward, LayerLoop
 from eagle_adapters.codegen.sources import ClassSource, dotted
-from eagle_adapters.diagnostics import Diagnostic
-
-
-class StreamForm(StrEnum):
-    """Where the true residual stream is after a layer."""
-
-    SUM = "sum"
-    """`hidden + residual`."""
-    COMPLETE = "complete"
-    """`hidden`; the second tensor of the pair is not part of it."""
-    SINGLE = "single"
-    """`hidden`, the only tensor carried."""
-    BATCHED = "batched"
-    """Kept by the engine in the batch object and read through its own accessor (sglang 0.5.23 `residual_batch`)."""
-    STREAMS = "streams"
-    """Several parallel streams (AltUp, hyper-connections): no single tensor is the stream."""
-    UNKNOWN = "unknown"
-    """Not shown by the code."""
-
-
-READABLE = frozenset({StreamForm.SUM, StreamForm.COMPLETE, StreamForm.SINGLE, StreamForm.BATCHED})
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One thing the code says, and where."""
-
-    where: str
-    says: str
-
-
-@dataclass(frozen=True, slots=True)
-class Residual:
-    """How the residual stream is read.
-
-    Attributes:
-        form: where the stream is.
-        evidence: what in the code shows it, at least one entry.
-        tensor_parallel_safe: False when a layer may hand on a partial sum that a later layer reduces; the state is then right only
-            with one tensor-parallel rank.
-    """
-
-    form: StreamForm
-    evidence: tuple[Evidence, ...]
-    tensor_parallel_safe: bool = True
-
-    def refusal(self) -> Diagnostic | None:
-        """Why the stream cannot be read as one tensor, or None when it can."""
-        if self.form in READABLE:
-            return None
-        reason = (
-            "the stream is several tensors"
-            if self.form is StreamForm.STREAMS
-            else "the residual form cannot be decided"
-        )
-        return Diagnostic(
-            "EA425",
-            reason,
-            expected="one tensor, or a pair that is shown to be a sum or not",
-            found="; ".join(e.says for e in self.evidence),
-            where=self.evidence[0].where,
-        )
-
+from eagle_adapters.codegen.streams import Evidence, Residual, StreamForm
 
 _STREAM_SIGNS = ("altup", "hyper_connection", "hc_mult", "mhc", "hc_pre", "hc_head", "num_residual_streams")
 _DEFERRED_SIGNS = ("layer_communicator", "should_allreduce_fusion", "_sglang_needs_allreduce_fusion")
@@ -94,41 +32,29 @@ def read_residual(forward: Forward, decoder: ClassSource, layers: Sequence[Class
     """
     loop = forward.loop
     where = loop.where
-    if loop.batch is not None:
-        return _batched(forward, loop)
     classes = tuple(layers) or attribute_classes(decoder, loop.iteration.layers.removeprefix("self."))
     classes = tuple(c for c in classes if c.definition("forward") is not None)
     streams = _several_streams(forward, classes)
     if streams is not None:
         return Residual(StreamForm.STREAMS, (streams,))
+    if not classes:
+        return Residual(StreamForm.UNKNOWN, (Evidence(where, f"the class of {loop.iteration.layers} cannot be read"),))
+    if loop.batch is not None:
+        return read_batched(forward, classes)
     deferred = _deferred(classes)
     if loop.residual is None:
         evidence = Evidence(where, f"the loop carries {loop.hidden} alone")
         return Residual(StreamForm.SINGLE, (evidence, *deferred), not deferred)
-    if not classes:
-        return Residual(StreamForm.UNKNOWN, (Evidence(where, f"the class of {loop.iteration.layers} cannot be read"),))
-    shown: list[tuple[StreamForm, Evidence]] = [_layer_form(loop, cls) for cls in classes]
-    after = _after_loop(forward, decoder)
-    if after is not None:
-        shown.append(after)
-    forms = {form for form, _ in shown}
-    evidence_all = tuple(e for _, e in shown)
-    if len(forms) != 1:
+    shown = [_layer_form(loop, cls) for cls in classes]
+    shown += [after] if (after := _after_loop(forward, decoder)) is not None else []
+    evidence_all = tuple(s.evidence for s in shown)
+    forms = {s.form for s in shown} - {None}
+    if len(forms) > 1 or StreamForm.UNKNOWN in forms:
         return Residual(StreamForm.UNKNOWN, evidence_all)
-    return Residual(forms.pop(), (*evidence_all, *deferred), not deferred)
-
-
-def _batched(forward: Forward, loop: LayerLoop) -> Residual:
-    for node in ast.walk(forward.tree):
-        name = dotted(node.func) if isinstance(node, ast.Call) else None
-        if name in (f"{RESIDUAL_BATCH}.read_output", f"{RESIDUAL_BATCH}.set_written"):
-            return Residual(
-                StreamForm.STREAMS,
-                (Evidence(forward.method.where(node), f"{name}: the update of the stream is not a plain addition"),),
-            )
-    return Residual(
-        StreamForm.BATCHED, (Evidence(loop.where, f"{RESIDUAL_BATCH}.start({loop.batch}) keeps the residual"),)
-    )
+    form = next((form for form in forms if form is not None), StreamForm.COMPLETE)
+    float16 = next((s.float16 for s in shown if s.float16), None)
+    scaling = (Evidence(float16, "the stream is scaled in float16"),) if float16 else ()
+    return Residual(form, (*evidence_all, *deferred, *scaling), not deferred, float16 is None)
 
 
 def _several_streams(forward: Forward, classes: Sequence[ClassSource]) -> Evidence | None:
@@ -153,7 +79,16 @@ def _deferred(classes: Sequence[ClassSource]) -> tuple[Evidence, ...]:
     return ()
 
 
-def _layer_form(loop: LayerLoop, cls: ClassSource) -> tuple[StreamForm, Evidence]:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What one piece of code shows; form None fits a sum and a complete hidden alike."""
+
+    form: StreamForm | None
+    evidence: Evidence
+    float16: str | None = None
+
+
+def _layer_form(loop: LayerLoop, cls: ClassSource) -> _Shown:
     found = cls.definition("forward")
     assert found is not None
     owner, function = found
@@ -162,33 +97,31 @@ def _layer_form(loop: LayerLoop, cls: ClassSource) -> tuple[StreamForm, Evidence
     hidden, residual = _parameter(call, function, loop.hidden), _parameter(call, function, loop.residual or "")
     place = _positions(loop, call)
     if hidden is None or residual is None or place is None:
-        return StreamForm.UNKNOWN, Evidence(where, "the layer call cannot be matched with the layer's parameters")
+        return _Shown(
+            StreamForm.UNKNOWN, Evidence(where, "the layer call cannot be matched with the layer's parameters")
+        )
     ledger = Ledger(cls)
     try:
-        with_residual = ledger.run("forward", {hidden: source_of("hidden"), residual: source_of("residual")})
-        without = ledger.run("forward", {hidden: source_of("hidden"), residual: NONE})
+        results = ledger.run("forward", {hidden: source_of("hidden"), residual: source_of("residual")})
     except TooManyPaths:
-        return StreamForm.UNKNOWN, Evidence(where, "the layer has too many paths to follow")
-    pairs = [_pair(result, place) for result in with_residual]
-    first = [_pair(result, place) for result in without]
-    if not pairs or None in pairs or None in first:
-        return StreamForm.UNKNOWN, Evidence(where, f"{cls.node.name}.forward does not return the pair on every path")
-    names = frozenset({"hidden", "residual"})
-    known = [pair for pair in pairs if pair is not None]
-    known_first = [pair for pair in first if pair is not None]
-    if all(added(h, r).addends == names for h, r in known) and all(
-        "hidden" in added(h, r).addends for h, r in known_first
-    ):
-        detail = "; ".join(f"{name} at {line}" for name, line in sorted(ledger.notes.items()))
-        return StreamForm.SUM, Evidence(
-            where, f"{cls.node.name} keeps both inputs in hidden + residual" + (f" ({detail})" if detail else "")
-        )
-    if all("hidden" in h.addends and "residual" not in h.reads for h, _ in known):
-        return StreamForm.COMPLETE, Evidence(
-            where, f"{cls.node.name} adds into hidden and ignores the residual it is given"
-        )
-    return StreamForm.UNKNOWN, Evidence(
-        where, f"{cls.node.name}: neither hidden + residual nor hidden alone keeps the stream"
+        return _Shown(StreamForm.UNKNOWN, Evidence(where, "the layer has too many paths to follow"))
+    pairs = [pair for result in results if (pair := _pair(result, place)) is not None]
+    name = cls.node.name
+    if not pairs or len(pairs) < len(results):
+        return _Shown(StreamForm.UNKNOWN, Evidence(where, f"{name}.forward does not return the pair on every path"))
+    float16 = ledger.notes.pop(FLOAT16, None)
+    if all(added(h, r).addends == {"hidden", "residual"} for h, r in pairs):
+        detail = "; ".join(f"{call} at {line}" for call, line in sorted(ledger.notes.items()))
+        says = f"{name} keeps both inputs in hidden + residual" + (f" ({detail})" if detail else "")
+        return _Shown(StreamForm.SUM, Evidence(where, says), float16)
+    if all("residual" not in h.reads | r.reads and "hidden" in h.reads for h, r in pairs):
+        if all(r.none for _, r in pairs):
+            return _Shown(
+                None, Evidence(where, f"{name} puts the whole stream in hidden and hands on no residual"), float16
+            )
+        return _Shown(StreamForm.COMPLETE, Evidence(where, f"{name} ignores the residual it is given"), float16)
+    return _Shown(
+        StreamForm.UNKNOWN, Evidence(where, f"{name}: neither hidden + residual nor hidden alone keeps the stream")
     )
 
 
@@ -219,10 +152,10 @@ def _parameter(call: ast.Call, function: ast.FunctionDef, variable: str) -> str 
     return None
 
 
-def _after_loop(forward: Forward, decoder: ClassSource) -> tuple[StreamForm, Evidence] | None:
+def _after_loop(forward: Forward, decoder: ClassSource) -> _Shown | None:
     """What the code after the loop takes for the stream."""
     loop = forward.loop
-    end = loop.node.end_lineno or loop.node.lineno
+    end = max(each.node.end_lineno or each.node.lineno for each in forward.loops)
     for node in sorted(
         (n for n in ast.walk(forward.tree) if isinstance(n, ast.Call | ast.BinOp) and n.lineno > end),
         key=lambda n: (n.lineno, n.col_offset),
@@ -233,7 +166,7 @@ def _after_loop(forward: Forward, decoder: ClassSource) -> tuple[StreamForm, Evi
                 loop.hidden,
                 loop.residual,
             }:
-                return StreamForm.SUM, Evidence(where, f"after the loop: {ast.unparse(node)}")
+                return _Shown(StreamForm.SUM, Evidence(where, f"after the loop: {ast.unparse(node)}"))
             continue
         given = [ast.unparse(a) for a in [*node.args, *(k.value for k in node.keywords)]]
         name = dotted(node.func) or ""
@@ -242,7 +175,9 @@ def _after_loop(forward: Forward, decoder: ClassSource) -> tuple[StreamForm, Evi
         if loop.residual not in given:
             if _inside_none_test(forward, node, loop.residual or ""):
                 continue
-            return StreamForm.COMPLETE, Evidence(where, f"after the loop: {ast.unparse(node)} takes hidden alone")
+            return _Shown(
+                StreamForm.COMPLETE, Evidence(where, f"after the loop: {ast.unparse(node)} takes hidden alone")
+            )
         for norm in attribute_classes(decoder, name.removeprefix("self.")):
             if norm.definition("forward") is None and norm.definition("forward_native") is None:
                 continue
@@ -250,9 +185,8 @@ def _after_loop(forward: Forward, decoder: ClassSource) -> tuple[StreamForm, Evi
             if adds is not None:
                 form = StreamForm.SUM if adds else StreamForm.COMPLETE
                 does = "adds" if adds else "does not add"
-                return form, Evidence(
-                    where, f"after the loop: {ast.unparse(node)}; {norm.node.name} {does} the residual ({norm.where})"
-                )
+                says = f"after the loop: {ast.unparse(node)}; {norm.node.name} {does} the residual ({norm.where})"
+                return _Shown(form, Evidence(where, says))
         return None
     return None
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ class MethodSource:
         text: its source with decorators, at column 0; what `source_digest` hashes.
         file: the file it stands in.
         line: the file's line number of the text's first line.
+        tree: a changed syntax tree to read instead of the text; its nodes keep the line numbers of the text.
     """
 
     name: str
@@ -38,6 +40,7 @@ class MethodSource:
     text: str
     file: str
     line: int
+    tree: ast.FunctionDef | None = field(default=None, compare=False, repr=False)
 
     def parse(self) -> ast.FunctionDef:
         """A fresh syntax tree of the text; line numbers count from 1 within the text.
@@ -45,6 +48,8 @@ class MethodSource:
         Raises:
             AdaptationError: EA420, the text is not one plain method.
         """
+        if self.tree is not None:
+            return copy.deepcopy(self.tree)
         try:
             body = ast.parse(self.text).body
         except SyntaxError as error:

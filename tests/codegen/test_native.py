@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from eagle_adapters.codegen.decoder import capturing_forward
+from eagle_adapters.codegen.sources import class_source
+from eagle_adapters.codegen.style import SGLANG, VLLM
+from eagle_adapters.errors import AdaptationError
+from eagle_adapters.testing.forwards import Shape, decoder_source
+
+from .toys import build, capturing_class, inputs, load, walk
+
+SHAPE = Shape("islice", "sum")
+LOOP = "for layer in islice(self.layers, self.start_layer, self.end_layer):"
+CALL = "hidden_states, residual = layer(positions, hidden_states, residual)"
+MIXIN = """
+    def _maybe_add_hidden_state(self, states, number, hidden, residual):
+        if number in self.aux_hidden_state_layers:
+            states.append(hidden if residual is None else hidden + residual)
+        return states
+"""
+
+
+def vllm_like() -> str:
+    return (
+        decoder_source(SHAPE)
+        .replace(
+            f"        {LOOP}\n            {CALL}",
+            "        aux_hidden_states = self._maybe_add_hidden_state([], self.start_layer, hidden_states.clone(), residual)\n"
+            f"        for i, layer in enumerate(islice(self.layers, self.start_layer, self.end_layer)):\n            {CALL}\n"
+            "            self._maybe_add_hidden_state(aux_hidden_states, i + 1, hidden_states, residual)",
+        )
+        .replace(
+            "return hidden_states\n",
+            "if len(aux_hidden_states) > 0:\n            return hidden_states, aux_hidden_states\n        return hidden_states\n",
+        )
+        .replace("    def collect_remote", MIXIN + "\n    def collect_remote")
+    )
+
+
+def sglang_like() -> str:
+    """Captures before a layer through the layer itself, and never reaches the last boundary."""
+    return (
+        decoder_source(SHAPE)
+        .replace(
+            f"        {LOOP}\n            {CALL}",
+            "        aux_hidden_states = []\n        for i in range(self.start_layer, self.end_layer):\n            hidden_states, residual = self.layers[i](\n"
+            "                positions, hidden_states, residual,\n"
+            "                captured_last_layer_outputs=aux_hidden_states if i in self.layers_to_capture else None)",
+        )
+        .replace(
+            "return hidden_states\n",
+            "if len(aux_hidden_states) == 0:\n            return hidden_states\n        return hidden_states, aux_hidden_states\n",
+        )
+        .replace(
+            "def forward(self, positions, hidden_states, residual):",
+            "def forward(self, positions, hidden_states, residual, captured_last_layer_outputs=None):\n"
+            "        if captured_last_layer_outputs is not None:\n"
+            "            captured_last_layer_outputs.append(hidden_states.clone() if residual is None else hidden_states + residual)",
+        )
+    )
+
+
+@pytest.mark.parametrize(("source", "style", "last"), [(vllm_like(), VLLM, True), (sglang_like(), SGLANG, False)])
+def test_a_new_capture_equals_the_native_one_and_reaches_every_boundary(source, style, last, tmp_path: Path) -> None:
+    module = load(source, tmp_path)
+    ids, positions = inputs()
+    native, ours = build(module), build(module)
+    states = walk(native, SHAPE)
+    plain = native(ids, positions)
+    ours.__class__, instrumented = capturing_class(module, style, anew=True)
+    assert "_maybe_add_hidden_state" not in instrumented.source
+    assert "captured_last_layer_outputs" not in instrumented.source
+    torch.testing.assert_close(ours(ids, positions), plain)
+    wanted = (0, 1, 2, 3, 4)
+    setattr(native, style.attribute, wanted)
+    setattr(ours, style.attribute, wanted)
+    output, captured = ours(ids, positions)
+    native_output, native_captured = native(ids, positions)
+    torch.testing.assert_close(output, native_output)
+    torch.testing.assert_close(captured, states)
+    assert len(native_captured) == (5 if last else 4)
+    torch.testing.assert_close(captured[: len(native_captured)], native_captured)
+
+
+def test_a_native_capture_is_not_replaced_unasked(tmp_path: Path) -> None:
+    module = load(vllm_like(), tmp_path)
+    with pytest.raises(AdaptationError) as caught:
+        capturing_forward(module.Decoder, VLLM)
+    assert caught.value.code == "EA426"
+
+
+def test_the_digest_is_that_of_the_text_in_the_file(tmp_path: Path) -> None:
+    from eagle_adapters.codegen.compile import source_digest
+
+    module = load(vllm_like(), tmp_path)
+    method = class_source(module.Decoder).method("forward")
+    assert method is not None
+    assert capturing_forward(module.Decoder, VLLM, anew=True).original_sha256 == source_digest(method.text)
+
+
+def test_a_capture_that_feeds_the_result_cannot_be_taken_out(tmp_path: Path) -> None:
+    source = vllm_like().replace(
+        "hidden_states, _ = self.norm(hidden_states, residual)",
+        "hidden_states, _ = self.norm(hidden_states + len(aux_hidden_states), residual)",
+    )
+    with pytest.raises(AdaptationError) as caught:
+        capturing_forward(load(source, tmp_path).Decoder, VLLM, anew=True)
+    assert caught.value.code == "EA426"

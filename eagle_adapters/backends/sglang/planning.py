@@ -1,0 +1,184 @@
+"""Plan the EAGLE-3 interface of a model class of SGLang: the hooks, the hand-over of states, the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eagle_adapters.apply import applied_edit
+from eagle_adapters.backends.sglang import hooks
+from eagle_adapters.backends.sglang.decoder import Capture, plan_capture
+from eagle_adapters.backends.sglang.passthrough import hands_states_on, pass_states_on
+from eagle_adapters.codegen.compile import source_digest
+from eagle_adapters.codegen.sources import ClassSource, MethodSource, class_source
+from eagle_adapters.contract import check, contract_for
+from eagle_adapters.diagnostics import Diagnostic
+from eagle_adapters.errors import EagleAdaptersError
+from eagle_adapters.introspect import Anatomy, inspect_model
+from eagle_adapters.introspect.anatomy import class_name
+from eagle_adapters.introspect.source import inspect_class
+from eagle_adapters.plan import (
+    AddAttribute,
+    AddMethod,
+    Edit,
+    InstrumentForward,
+    NormaliseIds,
+    PassThrough,
+    Plan,
+    Refusal,
+)
+
+ENGINE = "sglang"
+
+
+def plan_target(target: Any, version: str, *, decoder: str | None = None) -> Plan | Refusal:
+    """The plan for a model class, or for a model; see `SGLangBackend.plan`."""
+    cls = target if isinstance(target, type) else type(target)
+    name = class_name(cls)
+    try:
+        contract_for(ENGINE, version)
+        anatomy = _anatomy(target, decoder)
+        if anatomy.dynamic:
+            reason = Diagnostic(
+                "EA540",
+                f"the decoder of {name} is chosen by the checkpoint",
+                expected="a class whose constructor names its decoder",
+                found=anatomy.decoder.where,
+                next_step="give wrap the model itself; the plug-in does so once it is built",
+            )
+            return Refusal(name, ENGINE, (reason,))
+        return _plan(target, cls, version, anatomy)
+    except EagleAdaptersError as error:
+        return Refusal(name, ENGINE, tuple(error.diagnostics))
+
+
+def _anatomy(target: Any, decoder: str | None) -> Anatomy:
+    if not isinstance(target, type):
+        return inspect_model(target, decoder=decoder)
+    return inspect_class(class_name(target), decoder=decoder)
+
+
+def _plan(target: Any, cls: type, version: str, anatomy: Anatomy) -> Plan:
+    owners = _owners(anatomy, cls)
+    chain = {link.path: owners[link.class_name] for link in anatomy.chain}
+    assert anatomy.layers is not None, "a chain that is not dynamic ends at the layers"
+    holder = _holder(anatomy)
+    capture = plan_capture(chain[anatomy.decoder.path], anatomy)
+    edits = [*_hooks(anatomy, chain, holder, capture), *_hand_over(chain[holder], owners), *_capture(capture, owners)]
+    return Plan(
+        class_name(cls), ENGINE, version, anatomy, tuple(edits), tuple(check(target, ENGINE, version)), owners=owners
+    )
+
+
+def _owners(anatomy: Anatomy, cls: type) -> dict[str, type]:
+    import importlib
+
+    owners = dict(anatomy.owners)
+    owners.setdefault(class_name(cls), cls)
+    for link in anatomy.chain:
+        if link.class_name not in owners:
+            module, _, name = link.class_name.partition(":")
+            found: Any = importlib.import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+            owners[link.class_name] = found
+    return owners
+
+
+def _holder(anatomy: Anatomy) -> str:
+    """The path of the module on the chain that owns the logits processor."""
+    if anatomy.logits is None or anatomy.logits.path.rpartition(".")[2] != "logits_processor":
+        raise hooks.refused(
+            f"{anatomy.target} has no logits processor on its way to the decoder",
+            expected="`logits_processor` on a module of the chain",
+            found=anatomy.logits.path if anatomy.logits is not None else "none",
+        )
+    return anatomy.logits.path.rpartition(".")[0]
+
+
+def _hooks(anatomy: Anatomy, chain: Mapping[str, type], holder: str, capture: Capture) -> Iterator[Edit]:
+    root = anatomy.adapted.path
+    owner = chain[root]
+    source = hooks.setter_source(anatomy, root, holder, capture)
+    why = "the engine asks the top-level model to capture; layer ids are read in one way for every class"
+    yield _method(owner, hooks.SETTER, source, why)
+    places = [path for path in chain if hooks.within(path, root) and hooks.within(holder, path)]
+    for path in places:
+        yield from _missing_methods(anatomy, chain[path], path)
+    for cls in dict.fromkeys((owner, chain[holder])):
+        if not hasattr(cls, "capture_aux_hidden_states") or applied_edit(cls, "capture_aux_hidden_states"):
+            yield AddAttribute(class_name(cls), "capture_aux_hidden_states", False, "read before the setter was called")
+
+
+def _missing_methods(anatomy: Anatomy, cls: type, path: str) -> Iterator[Edit]:
+    for name, source in hooks.delegations(anatomy, path).items():
+        if not hasattr(cls, name) or applied_edit(cls, name):
+            yield AddMethod(
+                class_name(cls), name, source, f"{cls.__qualname__} has no `{name}`, which the engine reads"
+            )
+
+
+def _method(cls: type, name: str, source: str, why: str) -> Edit:
+    """Add a method, or replace the class's own."""
+    applied = applied_edit(cls, name)
+    if name not in vars(cls) or isinstance(applied, AddMethod):
+        return AddMethod(class_name(cls), name, source, why)
+    digest = applied.original_sha256 if isinstance(applied, NormaliseIds) else source_digest(_source(cls, name).text)
+    return NormaliseIds(class_name(cls), name, source, why, digest)
+
+
+def _hand_over(cls: type, owners: dict[str, type]) -> Iterator[Edit]:
+    found = _source(cls, "forward")
+    if hands_states_on(found):
+        return
+    definer = _register_owner(cls, found, owners)
+    yield PassThrough(
+        class_name(definer),
+        "forward",
+        pass_states_on(found),
+        "the decoder returns (hidden, states); the states belong to the logits processor",
+        source_digest(found.text),
+    )
+
+
+def _capture(capture: Capture, owners: dict[str, type]) -> Iterator[Edit]:
+    if capture.instrumented is None:
+        return
+    definer = _register_owner(capture.cls, capture.method, owners)
+    owners[class_name(definer)] = definer
+    if "layers_to_capture" not in vars(definer) or applied_edit(definer, "layers_to_capture"):
+        yield AddAttribute(class_name(definer), "layers_to_capture", (), "captures nothing until it is asked to")
+    yield InstrumentForward(
+        class_name(definer),
+        capture.method.name,
+        capture.instrumented.source,
+        f"{capture.cls.__qualname__} does not capture; " + capture.instrumented.residual.evidence[0].says,
+        capture.instrumented.original_sha256,
+    )
+
+
+def _source(cls: type, name: str) -> MethodSource:
+    found = source_of(cls).method(name)
+    if found is None:
+        raise hooks.refused(
+            f"{class_name(cls)}.{name} has no source", expected="a method in a source file", found="none"
+        )
+    return found
+
+
+def source_of(cls: type) -> ClassSource:
+    """The class as source text."""
+    return class_source(cls)
+
+
+def _register_owner(cls: type, method: MethodSource, owners: dict[str, type]) -> type:
+    """The class of the inheritance line that defines a method; it becomes known to the plan."""
+    for base in cls.__mro__:
+        if class_name(base) == method.owner:
+            owners[method.owner] = base
+            return base
+    raise hooks.refused(
+        f"{method.owner}, which defines `{method.name}`, is no base of {class_name(cls)}",
+        expected="a class in its method resolution order",
+        found=", ".join(class_name(base) for base in cls.__mro__),
+    )

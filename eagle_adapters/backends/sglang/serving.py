@@ -1,0 +1,61 @@
+"""Adapt the target of a running server, and make a failure impossible to miss."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from eagle_adapters.apply import LOCK, apply_plan
+from eagle_adapters.backends.sglang import BACKEND
+from eagle_adapters.backends.sglang.hooks import SETTER
+from eagle_adapters.backends.sglang.request import read_request, remember
+from eagle_adapters.diagnostics import Diagnostic
+from eagle_adapters.errors import AdaptationError, EagleAdaptersError
+from eagle_adapters.plan import Refusal
+
+logger = logging.getLogger("eagle_adapters.sglang")
+
+
+def adapt_model(model: Any) -> None:
+    """Adapt the classes of a target that was just constructed, before its weights are loaded; never raises.
+
+    SGLang's constructors bind no method, so that what is set on the classes now is what every later call finds. When the
+    target cannot be adapted, its class's setter raises the reasons from now on.
+    """
+    cls = type(model)
+    with LOCK:
+        try:
+            plan = BACKEND.plan(model)
+            if not isinstance(plan, Refusal):
+                apply_plan(plan)
+                logger.info("%s speaks EAGLE-3: %d edits", cls.__qualname__, len(plan.edits))
+                return
+            reasons = plan.reasons
+        except EagleAdaptersError as error:
+            reasons = tuple(error.diagnostics)
+        except Exception as error:  # the plug-in must never break serving by itself: the hook says what went wrong
+            logger.exception("eagle-adapters failed on %s", cls.__qualname__)
+            reasons = (Diagnostic("EA999", f"adapting {cls.__qualname__} failed", found=repr(error)),)
+    _refuse(cls, reasons)
+
+
+def _refuse(cls: type, reasons: tuple[Diagnostic, ...]) -> None:
+    error = AdaptationError(reasons)
+    logger.error("%s cannot be served with EAGLE-3:\n%s", cls.__qualname__, error)
+
+    def set_eagle3_layers_to_capture(self: Any, layer_ids: Any = None) -> None:
+        raise error
+
+    setattr(cls, SETTER, set_eagle3_layers_to_capture)
+
+
+def remember_draft(draft_model_config: Any) -> list[int] | None:
+    """Read what the draft asks for, remember it for the setter, and give the ids as the engine passes them on.
+
+    Raises:
+        BoundaryError: EA001, EA541.
+    """
+    config = draft_model_config.hf_config
+    request = read_request(config.to_dict(), getattr(draft_model_config, "model_path", None))
+    remember(request)
+    return None if request.ids is None else list(request.ids)

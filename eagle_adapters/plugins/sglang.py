@@ -1,0 +1,70 @@
+"""The entry point `sglang.srt.plugins`: adapt the target's class when a server is asked for EAGLE-3, and only then.
+
+SGLang calls `register` in its main, scheduler, detokenizer and data-parallel processes and swallows its errors
+(sglang 0.5.23, srt/plugins/__init__.py). It only leaves word here what to do once the model loader and the model
+runner are imported, so that processes without a model stay as they were. A class that cannot be adapted gets a hook
+that raises the reasons when the engine calls it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from types import ModuleType
+from typing import Any
+
+from eagle_adapters.plugins.imports import after_import
+
+SWITCH = "EAGLE_ADAPTERS"
+"""Set to `off`, nothing of this package does anything in an engine."""
+
+LOADER = "sglang.srt.model_loader.loader"
+RUNNER = "sglang.srt.model_executor.model_runner"
+
+logger = logging.getLogger("eagle_adapters.sglang")
+
+
+def register() -> None:
+    """Leave word with the loader and the runner; does nothing when it is switched off."""
+    if os.environ.get(SWITCH, "").lower() in ("off", "0", "false"):
+        return
+    after_import(LOADER, _watch_loader)
+    after_import(RUNNER, _watch_runner)
+
+
+def _watch_loader(module: ModuleType) -> None:
+    """Stand around the one function that makes a model of a class (`_initialize_model`)."""
+    initialize = module._initialize_model
+
+    def initialize_adapted(model_config: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _wanted(model_config):
+            return initialize(model_config, *args, **kwargs)
+        from eagle_adapters.backends.sglang.serving import adapt_model
+
+        model = initialize(model_config, *args, **kwargs)
+        adapt_model(model)
+        return model
+
+    module._initialize_model = initialize_adapted  # type: ignore[attr-defined]
+
+
+def _watch_runner(module: ModuleType) -> None:
+    """Stand around the function that reads the draft's layer ids, and swallows what it cannot read."""
+    resolve = module.resolve_spec_aux_hidden_state_config
+
+    def resolve_checked(**kwargs: Any) -> Any:
+        config = resolve(**kwargs)
+        if config.eagle_use_aux_hidden_state and kwargs["spec_algorithm"].is_eagle3():
+            from eagle_adapters.backends.sglang.serving import remember_draft
+
+            config.eagle_aux_hidden_state_layer_ids = remember_draft(config.draft_model_config)
+        return config
+
+    module.resolve_spec_aux_hidden_state_config = resolve_checked  # type: ignore[attr-defined]
+
+
+def _wanted(model_config: Any) -> bool:
+    """Whether this model is the target of an EAGLE-3 draft."""
+    from sglang.srt.runtime_context import get_spec
+
+    return not model_config.is_draft_model and get_spec().speculative_algorithm == "EAGLE3"

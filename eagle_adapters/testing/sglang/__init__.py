@@ -1,0 +1,1 @@
+"""Real, unmodified SGLang engines on tiny checkpoints: what tests and `verify --engine sglang` run on."""

@@ -31,21 +31,33 @@ _NOT_TOKENS = (
     *("pos", "rot", "rope", "patch", "time", "type", "tile", "class", "segment", "per_layer", "perlayer", "norm"),
     *("vision", "visual", "image", "video", "audio", "speech", "speaker", "codec", "identity"),
 )
-_HEADS = ("lm_head", "embed_out", "output_layer", "lm_output", "output_projection", "logits_head", "output", "head")
+_HEADS = (
+    "lm_head",
+    "embed_out",
+    "output_layer",
+    "lm_output",
+    "output_projection",
+    "logits_head",
+    "proj_out",
+    "lm_loss",
+    "output",
+    "head",
+)
 _NORMS = (
     *("norm", "final_layernorm", "final_layer_norm", "ln_f", "norm_f", "final_norm", "ln_out", "layer_norm"),
-    *("layernorm", "output_norm", "norm_out", "ln_final", "post_norm", "last_norm"),
+    *("layernorm", "output_norm", "norm_out", "ln_final", "post_norm", "last_norm", "embedding_norm"),
 )
 _NOT_FINAL = ("emb", "input", "pre", "first", "hc_")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node on the way from the target: its path from the target, and where it was found."""
+    """A node on the way from the target: its path from the target, where it was found, other classes it may have."""
 
     path: str
     node: Node
     where: str
+    others: tuple[str, ...] = ()
 
 
 def join(path: str, name: str) -> str:

@@ -68,6 +68,10 @@ class _LiveNode:
         return class_name(type(self._module))
 
     @property
+    def where(self) -> str:
+        return "the given model"
+
+    @property
     def transparent(self) -> bool:
         return any(
             cls.__name__ in _WRAPPER_CLASSES and cls.__module__.partition(".")[0] in _WRAPPER_PACKAGES

@@ -17,11 +17,13 @@ class Child:
         name: the attribute, or the key in a list or dict.
         node: the submodule.
         where: where it was found: `attribute NAME` or `file:line`.
+        others: other classes that the config may choose for it.
     """
 
     name: str
     node: Node
     where: str
+    others: tuple[str, ...] = ()
 
 
 class Node(Protocol):
@@ -34,6 +36,10 @@ class Node(Protocol):
     @property
     def class_name(self) -> str:
         """`module:QualName` of the class."""
+
+    @property
+    def where(self) -> str:
+        """Where the target itself is found, when this is it."""
 
     @property
     def transparent(self) -> bool:

@@ -35,7 +35,7 @@ def survey(root: Node, agent: Agent, decoder: str | None = None) -> Anatomy:
     Raises:
         IntrospectionError: EA201 two equally good decoders, EA202 none, EA203 `decoder` names none.
     """
-    stacks = list(_stacks(root))
+    stacks = list(_stacks(root, everything=decoder is not None))
     if decoder is not None:
         stacks = _asked(root, stacks, decoder)
     return _describe(choose(root.class_name, stacks, forced=decoder is not None), agent)
@@ -50,33 +50,39 @@ def is_layer_list(node: Node) -> bool:
     return any(child.node.dynamic or child.node.children() for child in children)
 
 
-def _stacks(root: Node) -> Iterator[Stack]:
-    """Every list of layers below the target, by the plainest path to its owner: fewest foreign names, then shortest."""
+def _stacks(root: Node, *, everything: bool) -> Iterator[Stack]:
+    """Lists of layers below the target, by the plainest path to the owner: fewest foreign names, then shortest.
+
+    Unless `everything` is asked for, modules under foreign names (vision, draft, ...) are looked into only when nothing
+    was found elsewhere, or when the target declares its language model and it was not met yet: else they cannot win.
+    """
     declared = _declared(root)
+    found = False
     order = count()
     seen: set[Hashable] = set()
     queue: list[tuple[int, int, int, tuple[Step, ...], bool]] = [
-        (0, 0, next(order), (Step("", root, "target"),), False)
+        (0, 0, next(order), (Step("", root, root.where),), False)
     ]
     while queue:
         foreign, depth, _, chain, inside = heapq.heappop(queue)
         step = chain[-1]
-        if step.node.key in seen:
-            continue
-        seen.add(step.node.key)
+        if foreign and found and not everything and declared <= seen:
+            return
         inside = inside or step.node.key in declared
-        if step.node.dynamic:
-            yield Stack(chain, None, inside)
-            continue
-        for child in step.node.children():
-            if child.node.key in seen:
-                continue
-            if is_layer_list(child.node):
-                yield Stack(chain, child, inside or child.node.key in declared)
-            elif child.node.dynamic or child.node.children():
-                foreign_here = foreign + (says_other(child.name) and not step.node.transparent)
-                below = (*chain, Step(join(step.path, child.name), child.node, child.where))
-                heapq.heappush(queue, (foreign_here, depth + 1, next(order), below, inside))
+        if depth and is_layer_list(step.node):  # reported under every owner: `choose` takes the better one
+            found = True
+            seen.add(step.node.key)
+            name = step.path.rpartition(".")[2]
+            yield Stack(chain[:-1], Child(name, step.node, step.where, step.others), inside)
+        elif step.node.key not in seen:
+            seen.add(step.node.key)
+            if step.node.dynamic:
+                found = True
+                yield Stack(chain, None, inside)
+            for child in step.node.children():
+                other = says_other(child.name) and not step.node.transparent
+                below = (*chain, Step(join(step.path, child.name), child.node, child.where, child.others))
+                heapq.heappush(queue, (foreign + other, depth + 1, next(order), below, inside))
 
 
 def _unwrapped(root: Node) -> Node:

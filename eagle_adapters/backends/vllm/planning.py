@@ -1,0 +1,242 @@
+"""From a vLLM model class to the edits that make it an EAGLE-3 target, or the reasons why it cannot be one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from eagle_adapters.apply import applied_edit, method_digest
+from eagle_adapters.backends.vllm import chain as chains
+from eagle_adapters.backends.vllm import wording
+from eagle_adapters.backends.vllm.chain import Chain
+from eagle_adapters.codegen.decoder import capturing_forward
+from eagle_adapters.codegen.instrument import Instrumented
+from eagle_adapters.codegen.sources import class_source
+from eagle_adapters.codegen.style import VLLM
+from eagle_adapters.diagnostics import Diagnostic, Severity
+from eagle_adapters.errors import EagleAdaptersError
+from eagle_adapters.introspect.anatomy import class_name
+from eagle_adapters.plan import AddAttribute, AddMethod, Edit, InstrumentForward, Plan, Refusal
+
+ENGINE = "vllm"
+STYLE = dataclasses.replace(VLLM, relay=False)
+"""States are not sent between pipeline ranks: nobody has proven that here, so more than one rank is refused."""
+
+PROTOCOL = (
+    "supports_eagle3",
+    "has_own_lm_head",
+    "has_own_embed_tokens",
+    "set_aux_hidden_state_layers",
+    "get_eagle3_default_aux_hidden_state_layers",
+)
+"""The structural protocol (vllm 0.32.0, model_executor/models/interfaces.py SupportsEagle3)."""
+
+REPAIRED = {
+    "vllm.model_executor.models.deepseek_v2:DeepseekV2Model": (
+        "aux_hidden_state = hidden_states + residual",
+        "aux_hidden_state = hidden_states.clone() if residual is None else hidden_states + residual",
+        "its own capture adds a residual that is None at boundary 0",
+    ),
+}
+"""Decoders whose own capture is kept but for one line (vllm 0.32.0): class -> line, what it has to be, why."""
+
+UNCAPTURED = {
+    "vllm.model_executor.models.mimo:MiMoForCausalLM": "it claims support and never returns states",
+}
+"""Classes that claim support and are broken in a way that is not repaired."""
+
+
+def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan | Refusal:
+    """The edits for a vLLM model class.
+
+    Args:
+        cls: a class of vLLM's registry.
+        version: the installed vLLM.
+        decoder: dotted attribute path of the text decoder, where it cannot be told.
+    """
+    target = class_name(cls)
+    if target in UNCAPTURED:
+        return _refuse(target, Diagnostic("EA521", f"{cls.__qualname__} cannot be adapted", found=UNCAPTURED[target]))
+    try:
+        chain = chains.find_chain(cls, decoder)
+        reason = _unbroken(chain)
+        if reason is not None:
+            return _as_it_is(cls, version) if _supported(cls) else _refuse(target, reason)
+        edits, findings = [], []
+        if chain.dynamic is None:
+            captured, notes = _decoder_edits(chain)
+            edits += captured
+            findings += notes
+        edits += _reach_edits(chain)
+        edits += _hook_edits(chain)
+    except EagleAdaptersError as error:
+        return _as_it_is(cls, version) if _supported(cls) else Refusal(target, ENGINE, tuple(error.diagnostics))
+    return Plan(
+        target,
+        ENGINE,
+        version,
+        chains.anatomy(chain),
+        tuple(edits),
+        tuple(findings),
+        owners={class_name(c): c for owner in chain.classes for c in owner.__mro__},
+    )
+
+
+def _refuse(target: str, reason: Diagnostic) -> Refusal:
+    return Refusal(target, ENGINE, (reason,))
+
+
+def _as_it_is(cls: type, version: str) -> Plan:
+    """Nothing to do: vLLM supports the class in a way of its own, which is left alone."""
+    return Plan(class_name(cls), ENGINE, version, None, ())
+
+
+def _unbroken(chain: Chain) -> Diagnostic | None:
+    """Why the states would be lost on the way out, or None."""
+    for cls, name in zip(chain.classes, chain.names, strict=False):
+        lost = chains.hands_on(cls, name)
+        if lost is not None:
+            return Diagnostic(
+                "EA522",
+                f"{cls.__qualname__}.forward does not hand on what `{name}` returns",
+                expected=f"return self.{name}(...)",
+                found=lost,
+                consequence="the captured states would be lost or spoiled",
+                next_step="this class cannot be an EAGLE-3 target yet",
+            )
+    return None
+
+
+def _decoder_edits(chain: Chain) -> tuple[list[Edit], list[Diagnostic]]:
+    """The capturing forward of the decoder and what it needs beside it."""
+    cls = chain.decoder
+    method = class_source(cls).method("forward")
+    assert method is not None
+    owner = next(c for c in cls.__mro__ if class_name(c) == method.owner)
+    done = applied_edit(owner, "forward")
+    if chains.captures_itself(cls):
+        repair = REPAIRED.get(class_name(owner))
+        if repair is None:
+            return [], []
+        line, instead, why = repair
+        if done is not None:
+            return [done], []
+        if method.text.count(line) != 1:
+            return [], []  # a release without the fault
+        digest = method_digest(vars(owner)["forward"]) or ""
+        return [InstrumentForward(class_name(owner), "forward", method.text.replace(line, instead), why, digest)], []
+    notes: list[Diagnostic] = []
+    if isinstance(done, InstrumentForward):
+        generated = done
+    else:
+        text = capturing_forward(cls, STYLE, layers=chain.layers)
+        why = f"{owner.__qualname__}.forward captures nothing"
+        digest = method_digest(vars(owner)["forward"]) or text.original_sha256
+        generated = InstrumentForward(class_name(owner), "forward", text.source, why, digest)
+        notes = [*text.notes, *_limits(cls, text)]
+    why = "the capturing forward reads it"
+    edits: list[Edit] = [generated]
+    if not hasattr(owner, "aux_hidden_state_layers") or applied_edit(owner, "aux_hidden_state_layers") is not None:
+        edits.append(AddAttribute(class_name(owner), "aux_hidden_state_layers", (), why))
+    for name, source in wording.MIXIN.items():
+        if not hasattr(owner, name) or applied_edit(owner, name) is not None:
+            edits.append(AddMethod(class_name(owner), name, source, "the hook of the model hands the boundaries to it"))
+    return edits, notes
+
+
+def _limits(cls: type, text: Instrumented) -> list[Diagnostic]:
+    """What must hold for the captured states to be right, as findings that the plug-in checks against the configuration."""
+    out = []
+    if not text.residual.tensor_parallel_safe:
+        out.append(
+            Diagnostic(
+                "EA523",
+                f"{cls.__qualname__} may hand on partial sums between its layers",
+                Severity.WARNING,
+                consequence="the states are right with one tensor-parallel rank only",
+            )
+        )
+    if not text.residual.float16_safe:
+        out.append(
+            Diagnostic(
+                "EA524",
+                f"{cls.__qualname__} scales its stream in float16",
+                Severity.WARNING,
+                consequence="the states are right in other types only",
+            )
+        )
+    return out
+
+
+def _reach_edits(chain: Chain) -> list[Edit]:
+    """Names under which the engine looks for the decoder, the embedding and the head (v1/spec_decode/llm_base_proposer.py)."""
+    edits: list[Edit] = []
+    if chain.dynamic is not None:
+        return edits
+    decoder = chain.decoder
+    causal = chain.classes[-2] if len(chain.classes) > 1 else None
+    embedding = chains.embedding_name(decoder)
+    if embedding not in ("embed_tokens", "embedding", None):
+        edits += _alias(decoder, "embedding", embedding, "the draft shares the target's embedding under this name")
+    if causal is None:
+        return edits
+    if chain.names[-1] != "model" and "model" not in chains.parts(causal):
+        edits += _alias(causal, "model", chain.names[-1], "the engine looks for the decoder under this name")
+    head = chains.head_name(causal)
+    if head not in ("lm_head", None):
+        edits += _alias(causal, "lm_head", head, "the draft shares the target's head under this name")
+    return edits
+
+
+def _alias(owner: type, name: str, path: str | None, why: str) -> list[Edit]:
+    if name in vars(owner) and applied_edit(owner, name) is None:
+        return []
+    return [AddMethod(class_name(owner), name, wording.alias(name, path or ""), why)]
+
+
+def _hook_edits(chain: Chain) -> list[Edit]:
+    """The five attributes of the protocol on every class between the target and the decoder, innermost first."""
+    edits: list[Edit] = []
+    above = len(chain.classes) if chain.dynamic is not None else len(chain.classes) - 1
+    for index in range(above - 1, -1, -1):
+        cls, name = chain.classes[index], chain.names[index]
+        next_is_decoder = chain.dynamic is None and index == above - 1
+        if _supported(cls) and not _broken(cls, chain):
+            continue
+        inner = "_set_aux_hidden_state_layers" if next_is_decoder else "set_aux_hidden_state_layers"
+        sources = {
+            "set_aux_hidden_state_layers": wording.set_layers(name, inner),
+            "get_eagle3_default_aux_hidden_state_layers": wording.default_layers(
+                name, chain.layers if next_is_decoder else None
+            ),
+        }
+        why = f"{cls.__qualname__} is no SupportsEagle3"
+        for attribute, value in (
+            ("supports_eagle3", True),
+            ("has_own_lm_head", False),
+            ("has_own_embed_tokens", False),
+        ):
+            if not hasattr(cls, attribute) or applied_edit(cls, attribute) is not None:
+                edits.append(AddAttribute(class_name(cls), attribute, value, why))
+        for hook, source in sources.items():
+            if hook not in vars(cls) or applied_edit(cls, hook) is not None:
+                edits.append(AddMethod(class_name(cls), hook, source, why))
+    return edits
+
+
+def _supported(cls: type) -> bool:
+    return all(hasattr(cls, name) for name in PROTOCOL) and not any(applied_edit(cls, name) for name in PROTOCOL)
+
+
+def _broken(cls: type, chain: Chain) -> bool:
+    """Whether the class claims support by inheritance while the decoder it leads to is no mixin: its own hook asserts."""
+    if chain.dynamic is not None:
+        return False
+    from vllm.model_executor.models.interfaces import EagleModelMixin
+
+    own = any("set_aux_hidden_state_layers" in vars(c) for c in cls.__mro__ if not _is_protocol(c))
+    return not issubclass(chain.decoder, EagleModelMixin) and not own
+
+
+def _is_protocol(cls: type) -> Any:
+    return getattr(cls, "_is_protocol", False)

@@ -1,0 +1,229 @@
+"""One process that runs real vLLM engines one after the other, as told by JSON lines on its standard input.
+
+An engine costs seconds, importing vLLM costs tens of seconds: a `Session` pays for the import once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""What every engine process runs under; a session may add to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One engine: which target and draft, what to generate, what to look at.
+
+    Attributes:
+        model: folder of the target.
+        prompts: token ids, one list a prompt.
+        draft: folder of the draft, or None for a run without speculation.
+        max_tokens: generated for every prompt, greedily.
+        options: further arguments of `vllm.LLM`.
+        speculation: further entries of the speculative config.
+        observe: folder for what the drafter is handed, or None.
+        repeat: how often the prompts are generated (the second time meets the prefix cache).
+        images: for each prompt a list of image arrays as nested lists, or None.
+    """
+
+    model: str
+    prompts: Sequence[Sequence[int]]
+    draft: str | None = None
+    max_tokens: int = 12
+    options: Mapping[str, Any] = field(default_factory=dict)
+    speculation: Mapping[str, Any] = field(default_factory=dict)
+    observe: str | None = None
+    repeat: int = 1
+    images: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an engine did.
+
+    Attributes:
+        tokens: generated ids, one list a prompt (of the last repetition).
+        drafted: tokens proposed by the draft.
+        accepted: tokens of these that the target kept.
+        workers: what `Observer.adapted` said in each worker.
+        error: `Type: text` when the engine failed, else None.
+        cached: prompt tokens that came out of the prefix cache.
+        seconds: wall time of the last generation.
+    """
+
+    tokens: list[list[int]] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
+    workers: list[dict[str, Any]] = field(default_factory=list)
+    error: str | None = None
+    cached: int = 0
+    seconds: float = 0.0
+
+
+class Session:
+    """A process with vLLM in it, used as a context manager."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None, log: Path | None = None) -> None:
+        """Start the process.
+
+        Args:
+            environment: variables on top of the present ones and of `ENVIRONMENT`.
+            log: file for everything the engines say; thrown away when None.
+        """
+        self._log = log.open("ab") if log is not None else subprocess.DEVNULL
+        reader, writer = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "eagle_adapters.testing.vllm.session", str(writer)],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            pass_fds=[writer],
+            env={**os.environ, **ENVIRONMENT, **(environment or {})},
+        )
+        os.close(writer)
+        self._answers = os.fdopen(reader, "r", encoding="utf-8")
+
+    def run(self, job: Job) -> Outcome:
+        """Run one engine to its end and say what it did.
+
+        Raises:
+            ChildProcessError: the process died.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.write((json.dumps(asdict(job)) + "\n").encode())
+        self._process.stdin.flush()
+        answer = self._answers.readline()
+        if not answer:
+            raise ChildProcessError(f"the engine process ended with code {self._process.wait()}")
+        return Outcome(**json.loads(answer))
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._answers.close()
+        if not isinstance(self._log, int):
+            self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def run_engine(job: Job) -> Outcome:
+    """Run one engine in this process; an engine that fails is an outcome with its error."""
+    import time
+
+    from vllm import LLM, SamplingParams
+
+    from eagle_adapters.testing.vllm.observer import EXTENSION
+
+    options: dict[str, Any] = {
+        "skip_tokenizer_init": True,
+        "dtype": "float32",
+        "max_model_len": 256,
+        "max_num_seqs": 4,
+        "enforce_eager": True,
+        "disable_log_stats": False,
+        "enable_prefix_caching": False,
+        "seed": 0,
+        # vLLM 0.32.0's compiled CPU rotary embedding is wrong in float32 for interleaved pairs (DeepSeek): use torch's
+        "compilation_config": {"custom_ops": ["none"]},
+        "worker_extension_cls": EXTENSION,
+        **job.options,
+    }
+    if job.draft is not None:
+        options["speculative_config"] = {
+            "method": "eagle3",
+            "model": job.draft,
+            "num_speculative_tokens": 2,
+            **job.speculation,
+        }
+    llm = None
+    try:
+        llm = LLM(job.model, **options)
+        if job.observe is not None:
+            llm.collective_rpc("observe", args=(job.observe,))
+        sampling = SamplingParams(temperature=0, max_tokens=job.max_tokens, ignore_eos=True, detokenize=False)
+        prompts = [_prompt(ids, job.images[i] if job.images else None) for i, ids in enumerate(job.prompts)]
+        for _ in range(job.repeat):
+            started = time.perf_counter()
+            outputs = llm.generate(prompts, sampling, use_tqdm=False)
+            seconds = time.perf_counter() - started
+        counters = {metric.name: getattr(metric, "value", 0) for metric in llm.get_metrics()}
+        return Outcome(
+            tokens=[list(output.outputs[0].token_ids) for output in outputs],
+            drafted=int(counters.get("vllm:spec_decode_num_draft_tokens", 0)),
+            accepted=int(counters.get("vllm:spec_decode_num_accepted_tokens", 0)),
+            workers=llm.collective_rpc("adapted"),
+            cached=sum(output.num_cached_tokens or 0 for output in outputs),
+            seconds=seconds,
+        )
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        return Outcome(error=f"{type(error).__name__}: {error}")
+    finally:
+        _clean(llm)
+
+
+def _prompt(ids: Sequence[int], images: Any) -> Any:
+    prompt: dict[str, Any] = {"prompt_token_ids": list(ids)}
+    if images:
+        import numpy as np
+        from PIL import Image
+
+        prompt["multi_modal_data"] = {"image": [Image.fromarray(np.array(image, dtype="uint8")) for image in images]}
+    return prompt
+
+
+def _clean(llm: Any) -> None:
+    """Let go of the engine, so that the next one starts as the first did."""
+    import gc
+
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    if llm is not None:
+        llm.llm_engine.engine_core.shutdown()
+    del llm
+    gc.collect()
+    cleanup_dist_env_and_memory()
+
+
+def _serve(answers: int) -> None:
+    with os.fdopen(answers, "w", encoding="utf-8") as out:
+        for line in sys.stdin:
+            outcome = run_engine(Job(**json.loads(line)))
+            out.write(json.dumps(asdict(outcome)) + "\n")
+            out.flush()
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

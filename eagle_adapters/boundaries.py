@@ -117,7 +117,10 @@ class Reading:
     def __str__(self) -> str:
         ids = "none" if self.ids is None else list(self.ids)
         boundaries = "undecided" if self.boundaries is None else [int(b) for b in self.boundaries]
-        return f"boundaries {boundaries} of {self.num_layers} (ids {ids}, convention {self.convention or 'undecided'}, source {self.source})"
+        convention = self.convention or "undecided"
+        return (
+            f"boundaries {boundaries} of {self.num_layers} (ids {ids}, convention {convention}, source {self.source})"
+        )
 
 
 def _fail(
@@ -239,7 +242,8 @@ def read_ids(
     Without ids the boundaries are the defaults.
 
     Raises:
-        BoundaryError: EA001, EA002 when no convention, or not the declared one, can hold; EA004 as `default_boundaries`.
+        BoundaryError: EA001, EA002 when no convention, or not the declared one, can hold; EA004 as
+            `default_boundaries`.
     """
     if ids is None:
         found = default_boundaries(num_layers)

@@ -1,4 +1,4 @@
-"""Settings of every suite: one thread a process, reproducible property tests, and each engine's suite only beside it."""
+"""Settings of every suite: one thread a process, reproducible property tests, an engine's suite only beside it."""
 
 from __future__ import annotations
 

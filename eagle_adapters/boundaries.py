@@ -117,10 +117,8 @@ class Reading:
     def __str__(self) -> str:
         ids = "none" if self.ids is None else list(self.ids)
         boundaries = "undecided" if self.boundaries is None else [int(b) for b in self.boundaries]
-        convention = self.convention or "undecided"
-        return (
-            f"boundaries {boundaries} of {self.num_layers} (ids {ids}, convention {convention}, source {self.source})"
-        )
+        how = f"ids {ids}, convention {self.convention or 'undecided'}, source {self.source}"
+        return f"boundaries {boundaries} of {self.num_layers} ({how})"
 
 
 def _fail(

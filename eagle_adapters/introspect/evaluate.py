@@ -391,8 +391,7 @@ class Interpreter(Statements):
                 return (self._dynamic(where),)
             cls, name = External(f"{module}:{factory[0]}"), factory[0]
         if name in _SAME_ARGUMENT or cls.name in ("builtins:same", "builtins:any"):
-            named = Items("OrderedDict", list(arguments.named.items()))
-            return arguments.at(0, "") or ((named,) if named.pairs else ())
+            return _mapping(name, arguments) if name in ("dict", "OrderedDict") else arguments.at(0, "")
         if cls.name == "builtins:fill":
             for instance in instances_in(arguments.at(0, "")):
                 self._fill(instance, Arguments(arguments.positional[1:]), where)
@@ -420,6 +419,21 @@ class Interpreter(Statements):
                         container.put(name, held, where)
                 else:
                     container.put(str(index), (value,), where)
+
+
+def _mapping(kind: str, arguments: Arguments) -> Values:
+    """What `dict` and `OrderedDict` give for a mapping, for pairs, and for keywords."""
+    made = Items(kind)
+    for value in arguments.at(0, ""):
+        for name, item in value.pairs if isinstance(value, Items) else ():
+            pair = next((held for held in item if isinstance(held, Items) and len(held.pairs) == 2), None)
+            if pair is None or value.kind in ("dict", "OrderedDict"):
+                made.pairs.append((name, item))
+            else:
+                key = next((held for held in pair.pairs[0][1] if isinstance(held, str)), name)
+                made.pairs.append((key, pair.pairs[1][1]))
+    made.pairs += arguments.named.items()
+    return (made,)
 
 
 def _is_idle(function: ast.expr, frame: Frame) -> bool:

@@ -104,6 +104,7 @@ class Instance:
 
     def put(self, name: str, values: Values, where: str, *, called: bool = False) -> None:
         """Set an attribute; `called` says that the value came from a call."""
+        self.ready()
         if called and not values and name in _DECODERS:
             values = (Instance(self.by, External(DYNAMIC), Arguments(), where, maker=self, dynamic=True),)
         self.slots[name] = Slot(values, where)
@@ -116,7 +117,7 @@ class Instance:
     @property
     def is_container(self) -> bool:
         """Whether it is a ModuleList, ModuleDict, Sequential, or a plain list or dict."""
-        return self.cls.name.startswith("builtins:") or self.by.classes.container(self.cls)
+        return self.cls.name.startswith(("builtins:", "collections:")) or self.by.classes.container(self.cls)
 
     # As a node
 
@@ -158,7 +159,8 @@ class Instance:
         """A plain list or dict of modules held as an attribute."""
         if name.startswith("_") or not any(isinstance(value, Instance) for value in items.every()):
             return None
-        made = Instance(self.by, External(f"builtins:{items.kind}"), Arguments(), slot.where, maker=self)
+        home = "collections" if items.kind == "OrderedDict" else "builtins"
+        made = Instance(self.by, External(f"{home}:{items.kind}"), Arguments(), slot.where, maker=self)
         made._made = True
         for key, values in items.pairs:
             made.put(key, values, slot.where)

@@ -387,7 +387,8 @@ class TestTransparentWrappers:
             wrapped = nn.parallel.DistributedDataParallel(CausalLM())
             self.check(wrapped, "module")
             self.check(torch.compile(wrapped), "_orig_mod.module")
-            sharded = torch.distributed.fsdp.FullyShardedDataParallel(CausalLM(), device_id=torch.device("cpu"))
+            with pytest.warns(UserWarning, match="NO_SHARD"):  # one process: nothing to shard
+                sharded = torch.distributed.fsdp.FullyShardedDataParallel(CausalLM(), device_id=torch.device("cpu"))
             self.check(sharded, "_fsdp_wrapped_module")
         finally:
             torch.distributed.destroy_process_group()

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from eagle_adapters.codegen.loops import RESIDUAL_BATCH, Forward
-from eagle_adapters.codegen.sources import ClassSource, Module, dotted
+from eagle_adapters.codegen.sources import ClassSource, FunctionSource, Module, dotted
 from eagle_adapters.codegen.streams import Evidence, Residual, StreamForm
 
 _DECLARES = "declare_"
@@ -42,9 +42,8 @@ def read_batched(forward: Forward, classes: Sequence[ClassSource]) -> Residual:
     for name in ("read_output", *(() if folds else ("set_written",))):
         for node in _calls(forward.tree, name):
             return _several(forward.method.where(node), f"{RESIDUAL_BATCH}.{name}")
-    modules = {id(owner.module): owner.module for cls in classes for owner in cls.lineage()}
     declared: list[Evidence] = []
-    for module in modules.values():
+    for module in _modules(classes):
         for call in _declarations(module):
             where = f"{module.file}:{call.lineno}"
             for keyword in call.keywords:
@@ -66,6 +65,19 @@ def _calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and dotted(node.func) == f"{RESIDUAL_BATCH}.{name}":
             yield node
+
+
+def _modules(classes: Sequence[ClassSource]) -> list[Module]:
+    """The modules of the layers' classes and of the functions they call by name."""
+    found: dict[str, Module] = {}
+    for owner in (owner for cls in classes for owner in cls.lineage()):
+        found.setdefault(owner.module.name, owner.module)
+        for node in ast.walk(owner.node):
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            function = owner.module.lookup(name) if "stage" in name else None
+            if isinstance(function, FunctionSource):
+                found.setdefault(function.module.name, function.module)
+    return list(found.values())
 
 
 def _declarations(module: Module) -> Iterator[ast.Call]:
@@ -92,11 +104,17 @@ def _outer_names(value: ast.expr) -> list[str]:
 
 
 def _definitions(module: Module, value: ast.expr) -> Iterator[ast.expr]:
-    """What a lower-case name stands for: the assigned value of a variable, or the results of a method."""
+    """What a lower-case name stands for: the values of a variable or a parameter, or the results of a method."""
     wanted = (dotted(value.func if isinstance(value, ast.Call) else value) or "").split(".")[-1]
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == wanted for t in node.targets):
             yield node.value
+        elif isinstance(node, ast.keyword) and node.arg == wanted and dotted(node.value) != wanted:
+            yield node.value
+        elif isinstance(node, ast.arguments):
+            for argument, default in zip(node.kwonlyargs, node.kw_defaults, strict=True):
+                if argument.arg == wanted and default is not None:
+                    yield default
         elif isinstance(node, ast.FunctionDef) and node.name == wanted:
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Return) and inner.value is not None:

@@ -34,13 +34,14 @@ def attribute_classes(owner: ClassSource, name: str) -> tuple[ClassSource, ...]:
 
 
 def _assigned(constructor: ast.FunctionDef, name: str) -> Iterator[ast.expr]:
+    wanted = {f"self.{name}"} if constructor.name else {name}
     for node in ast.walk(constructor):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 elements = target.elts if isinstance(target, ast.Tuple) else [target]
-                if any(dotted(element) == f"self.{name}" for element in elements):
+                if any(dotted(element) in wanted for element in elements):
                     yield node.value
-        elif isinstance(node, ast.AnnAssign) and dotted(node.target) == f"self.{name}" and node.value is not None:
+        elif isinstance(node, ast.AnnAssign) and dotted(node.target) in wanted and node.value is not None:
             yield node.value
         elif (
             isinstance(node, ast.Call)
@@ -72,6 +73,7 @@ def _mentioned(
 ) -> Iterator[ClassSource]:
     """Classes named in an expression: directly, or by an attribute, parameter, local variable, function or table."""
     called = {id(n.func) for n in ast.walk(value) if isinstance(n, ast.Call)}
+    bases = {id(n.value) for n in ast.walk(value) if isinstance(n, ast.Subscript)}
     for node in ast.walk(value):
         name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else None
         if name is None or (id(scope), name) in seen:
@@ -80,7 +82,7 @@ def _mentioned(
         if name in handed:
             yield handed[name]
         elif name.startswith("self."):
-            if id(node) not in called or name.count(".") > 1:
+            if id(node) not in called | bases or name.count(".") > 1:
                 continue
             for method in _methods(cls):
                 for assigned in _assigned(method, name.removeprefix("self.")):
@@ -132,9 +134,11 @@ def _is_module(cls: ClassSource) -> bool:
 
 
 def _methods(cls: ClassSource) -> list[ast.FunctionDef]:
-    """The methods of the class itself, the constructor first."""
+    """The methods of the class itself, the constructor first, and last its body's own assignments as one more."""
     methods = [s for s in cls.node.body if isinstance(s, ast.FunctionDef)]
-    return sorted(methods, key=lambda m: m.name != "__init__")
+    values: list[ast.stmt] = [s for s in cls.node.body if isinstance(s, ast.Assign | ast.AnnAssign)]
+    body = ast.FunctionDef("", ast.arguments([], [], None, [], [], None, []), values, [])
+    return [*sorted(methods, key=lambda m: m.name != "__init__"), body]
 
 
 def _targets(statement: ast.Assign) -> set[str]:

@@ -110,6 +110,10 @@ class _Path:
         return _Path(dict(self.names), dict(self.tests))
 
 
+_Target = tuple[ClassSource | FunctionSource, ast.FunctionDef, ClassSource | FunctionSource]
+"""Where a function stands, the function, and whose methods and attributes it sees."""
+
+
 class TooManyPaths(Exception):
     """The method has more paths than are followed."""
 
@@ -307,46 +311,14 @@ class _Walker:
     def enter(
         self, node: ast.Call, name: str, values: list[Carry], named: dict[str, Carry], everything: Carry, pair: bool
     ) -> Carry:
-        """Follow a call into a method, a submodule or a function; `everything` is what is known when that fails.
-
-        A submodule that gets one tensor is only entered when it is defined next to its owner: a norm or an attention of one
-        tensor gives nothing that still carries it.
-        """
-        head, _, attribute = name.partition(".")
-        owner = self.home if isinstance(self.home, ClassSource) else None
-        targets: list[tuple[ClassSource | FunctionSource, ast.FunctionDef, ClassSource | FunctionSource]] = []
-        if head in ("self", "cls") and owner is not None and "." not in attribute:
-            own = self.ledger.owner.definition(attribute)
-            if own is not None:
-                targets.append((own[0], own[1], self.ledger.owner))
-            else:
-                for cls in attribute_classes(self.ledger.owner, attribute):
-                    if not pair and cls.module is not self.ledger.owner.module:
-                        continue
-                    targets += [(home, function, cls) for home, function in _forwards(cls)]
-        elif name.startswith(SUPER) and owner is not None:
-            for base in list(owner.lineage())[1:]:
-                inherited = base.definition(name.removeprefix(SUPER))
-                if inherited is not None:
-                    targets.append((inherited[0], inherited[1], self.ledger.owner))
-                    break
-        elif "." in name and owner is not None:
-            cls_name, _, method = name.rpartition(".")
-            known = owner.module.lookup(cls_name)
-            if isinstance(known, ClassSource) and (found := known.definition(method)) is not None:
-                targets.append((found[0], found[1], known))
-        if not targets and name:
-            function = self.home.module.lookup(name)
-            if isinstance(function, FunctionSource):
-                targets.append((function, function.node, function))
+        """Follow a call; `everything` is what is known about the result when it cannot be followed."""
         results: list[Carry] = []
-        for place, function_node, cls in targets:
-            given = _bind(
-                function_node, values, named, bound=isinstance(place, ClassSource) and not _is_static(function_node)
-            )
+        for place, function, cls in self.targets(name, pair):
+            bound = isinstance(place, ClassSource) and not _is_static(function)
+            given = _bind(function, values, named, bound)
             inner = Ledger(cls, self.ledger.notes) if isinstance(cls, ClassSource) else self.ledger
             try:
-                found_results = inner._function(function_node, given, place, self.depth - 1)
+                found_results = inner._function(function, given, place, self.depth - 1)
             except TooManyPaths:
                 return everything
             results += [r for r in found_results if r.reads or r.items]
@@ -358,6 +330,41 @@ class _Walker:
         if len(values) >= 2 and result.items is not None and len(result.items) == 2 and result.items[1].addends:
             self.ledger.notes.setdefault(name, self.where(node))
         return result
+
+    def targets(self, name: str, pair: bool) -> list[_Target]:
+        """What a call by this name may run: methods, submodules, functions of the package.
+
+        A submodule that gets one tensor is only entered when it is defined next to its owner: a norm or an attention of one
+        tensor gives nothing that still carries it.
+        """
+        head, _, attribute = name.partition(".")
+        this = self.ledger.owner
+        found: list[_Target] = []
+        if isinstance(self.home, ClassSource):
+            if head in ("self", "cls") and "." not in attribute:
+                own = this.definition(attribute)
+                if own is not None:
+                    return [(*own, this)]
+                for cls in attribute_classes(this, attribute):
+                    if pair or cls.module is this.module:
+                        found += [(*forward, cls) for forward in _forwards(cls)]
+            elif name.startswith(SUPER):
+                method = name.removeprefix(SUPER)
+                for base in list(self.home.lineage())[1:]:
+                    definition = base.definition(method)
+                    inherited = _forwards(base) if method == "forward" else [definition] if definition else []
+                    if inherited:
+                        return [(*each, this) for each in inherited]
+            elif "." in name:
+                owner, _, method = name.rpartition(".")
+                known = self.home.module.lookup(owner)
+                if isinstance(known, ClassSource) and (definition := known.definition(method)) is not None:
+                    return [(*definition, known)]
+        if not found and name:
+            called = self.home.module.lookup(name)
+            if isinstance(called, FunctionSource):
+                found.append((called, called.node, called))
+        return found
 
     def decide(self, test: ast.expr, path: _Path) -> bool | None:
         """The truth of a test, where it can be known: None tests of known values, and tests this path has already taken."""
@@ -392,14 +399,17 @@ class _Walker:
 
 
 def _forwards(cls: ClassSource) -> list[tuple[ClassSource, ast.FunctionDef]]:
-    """What a call of a module runs; engines' custom ops choose between `forward_native` and platform forms, which agree."""
-    native = cls.definition("forward_native")
-    plain = cls.definition("forward")
-    if native is not None and (
-        plain is None or plain[0].node.name == "CustomOp" or plain[0].node.name.endswith("CustomOp")
-    ):
-        return [native]
-    return [plain] if plain is not None else ([native] if native is not None else [])
+    """What a call of a module runs.
+
+    The engines' custom operators define `forward_native` below a base whose `forward` chooses between it and platform forms that
+    agree with it (vllm 0.32.0 `CustomOp`, sglang 0.5.23 `BaseFusedOp`).
+    """
+    for owner in cls.lineage():
+        own = {s.name: s for s in owner.node.body if isinstance(s, ast.FunctionDef)}
+        for name in ("forward", "forward_native"):
+            if name in own:
+                return [(owner, own[name])]
+    return []
 
 
 def _super_method(function: ast.expr) -> str:

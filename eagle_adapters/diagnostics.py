@@ -36,6 +36,8 @@ CODES: dict[str, str] = {
     "EA202": "No decoder was found.",
     "EA203": "The chosen decoder does not exist or has no layers.",
     "EA204": "The source of a class cannot be read.",
+    "EA205": "The engine is not installed.",
+    "EA206": "The target is not known to the engine.",
     # EA3xx: contract
     "EA301": "A hook is missing.",
     "EA302": "A hook has the wrong signature.",

@@ -139,7 +139,8 @@ class Files:
         """Whether there is a source file for a module."""
         return self._modules.get(module) is not None or self._locate(module) is not None
 
-    def _locate(self, module: str) -> Path | None:
+    def place(self, module: str) -> Path | None:
+        """The file of a module, or the folder of a package (which need not have an `__init__.py`), or None."""
         top, *rest = module.split(".")
         if top not in self._tops:
             self._tops[top] = self._locate_top(top)
@@ -148,6 +149,10 @@ class Files:
             if place is None or not place.is_dir():
                 return None
             place = place / name if (place / name).is_dir() else place / f"{name}.py"
+        return place if place is not None and place.exists() else None
+
+    def _locate(self, module: str) -> Path | None:
+        place = self.place(module)
         if place is not None and place.is_dir():
             place = place / "__init__.py"
         return place if place is not None and place.is_file() else None

@@ -123,21 +123,26 @@ class Instance:
 
     @property
     def key(self) -> Hashable:
+        """The instance itself: two constructor calls make two modules."""
         return id(self)
 
     @property
     def class_name(self) -> str:
+        """`module:QualName` of the class."""
         return self.cls.name
 
     @property
     def transparent(self) -> bool:
+        """Never: wrappers are put around a model when it is used, not in its source."""
         return False
 
     @property
     def items(self) -> int | None:
+        """Unknown: source does not tell how many layers a config asks for."""
         return None
 
     def children(self) -> Sequence[Child]:
+        """The submodules in the order of their first assignment."""
         if self._children is None:
             slots = list(self.ready().slots.items())
             self._children = tuple(child for name, slot in slots if (child := self._child(name, slot)) is not None)
@@ -167,12 +172,14 @@ class Instance:
         return made
 
     def attribute(self, name: str) -> Node | None:
+        """The module under an attribute, properties included, or None."""
         for child in self.children():
             if child.name == name:
                 return child.node
         return _only(self.by.member(self, name))
 
     def returned(self, method: str) -> Node | None:
+        """The module that a method returns, when its text leaves one answer."""
         if self.by.classes.method(self.cls, method) is None:
             return None
         found = [_only(self.by.call(function, Arguments(), "")) for function in self.by.member(self, method)]
@@ -182,10 +189,12 @@ class Instance:
         return answer
 
     def method(self, name: str) -> str | None:
+        """Where a method is defined (`file:line`), or None."""
         function = self.by.classes.method(self.cls, name)
         return None if function is None else function.file.where(function.node)
 
     def uses(self, names: Iterable[str]) -> str | None:
+        """The first of `names` that the forward, or a method it calls, mentions."""
         mentioned: dict[str, str] = {}
         for method in ("forward", *self._called_by_forward()):
             function = self.by.classes.method(self.cls, method)
@@ -201,9 +210,11 @@ class Instance:
         return list(dict.fromkeys(node.attr for node in called if isinstance(node, ast.Attribute)))
 
     def number(self, names: Sequence[str]) -> Number | None:
+        """Unknown: the config is not at hand."""
         return None
 
     def width(self) -> Number | None:
+        """Unknown: the config is not at hand."""
         return None
 
 

@@ -9,8 +9,8 @@ from typing import NoReturn
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import IntrospectionError
 from eagle_adapters.introspect.anatomy import Agent, Anatomy
+from eagle_adapters.introspect.calls import Interpreter
 from eagle_adapters.introspect.classes import Classes
-from eagle_adapters.introspect.evaluate import Interpreter
 from eagle_adapters.introspect.files import ClassDefinition, Files, SourceFile
 from eagle_adapters.introspect.instances import Instance
 from eagle_adapters.introspect.survey import survey

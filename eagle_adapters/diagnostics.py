@@ -98,6 +98,7 @@ CODES: dict[str, str] = {
     "EA609": "The logits rebuilt from the last boundary are not the target's.",
     "EA610": "There is no reference to verify against.",
     "EA611": "Two boundaries of the reference are too much alike to tell apart.",
+    "EA612": "The engine did not serve the target.",
     # EA7xx: drafts
     "EA700": "A file of a checkpoint cannot be read.",
     "EA701": "A weight file is malformed.",

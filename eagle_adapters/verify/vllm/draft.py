@@ -1,7 +1,7 @@
 """Hand-made EAGLE-3 drafts whose acceptance rests on the captured states being the right ones.
 
-The attention and MLP of the draft's one layer add nothing, so that it proposes `head(norm(fc(states)))`. Its `fc` is fitted
-(least squares) to turn the three states of a position into the target's last state of the next position.
+The attention and MLP of the draft's one layer add nothing, so that it proposes `head(norm(fc(states)))`. Its `fc` is fitted to
+turn the captured states of a position into what the target's head gets at the next position; the norm then only scales.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eagle_adapters.verify.vllm.reference import Reference
 
-def fit_fc(features: Any, wanted: Any) -> Any:
-    """The matrix [H, K * H] that maps `features` [T, K * H] to `wanted` [T, H] with the least squared error."""
+
+def fit_fc(reference: Reference, boundaries: Sequence[int]) -> Any:
+    """The matrix [H, K * H] that turns the states of a position into what the head gets at the next, least squares."""
     import torch
 
-    solution = torch.linalg.lstsq(features.double(), wanted.double(), driver="gelsd").solution
+    features, wanted = reference.captured(boundaries)[:-1].double(), reference.head_inputs[1:].double()
+    solution = torch.linalg.lstsq(features, wanted, driver="gelsd").solution
     return solution.T.float().contiguous()
 
 
@@ -25,9 +28,7 @@ def save_draft(
     *,
     fc: Any,
     head: Any,
-    norm: Any,
     ids: Sequence[int] | None,
-    norm_eps: float,
     top_level_ids: bool = False,
     extra: dict[str, Any] | None = None,
 ) -> None:
@@ -37,9 +38,7 @@ def save_draft(
         folder: where `config.json` and `model.safetensors` go.
         fc: [H, K * H].
         head: the target's `lm_head` weight [V, H].
-        norm: the weight of the final norm [H], as RMSNorm multiplies it.
         ids: the layer ids written into the config, or None.
-        norm_eps: of the norm.
         top_level_ids: write the ids at top level instead of into `eagle_config`.
         extra: further config fields.
     """
@@ -58,7 +57,7 @@ def save_draft(
         "head_dim": 64,
         "vocab_size": vocabulary,
         "draft_vocab_size": vocabulary,
-        "rms_norm_eps": norm_eps,
+        "rms_norm_eps": 1e-6,
         "max_position_embeddings": 2048,
         "rope_theta": 10000.0,
         "hidden_act": "silu",
@@ -83,7 +82,7 @@ def save_draft(
     state = {
         "fc.weight": fc,
         "lm_head.weight": head,
-        "norm.weight": norm,
+        "norm.weight": ones,
         "midlayer.hidden_norm.weight": ones,
         "midlayer.input_layernorm.weight": ones,
         "midlayer.post_attention_layernorm.weight": ones,

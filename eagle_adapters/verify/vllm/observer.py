@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-EXTENSION = "eagle_adapters.testing.vllm.observer.Observer"
+EXTENSION = "eagle_adapters.verify.vllm.observer.Observer"
 """The value for vLLM's `worker_extension_cls`."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from eagle_adapters.testing.tiny import build_tiny
+from eagle_adapters.tiny import build_tiny
 
 State = dict[str, Any]
 Dialect = Callable[[dict[str, Any], State], State]
@@ -21,22 +21,43 @@ def save_checkpoint(config: Mapping[str, Any], folder: Path, seed: int = 0) -> A
         folder: where `config.json` and `model.safetensors` go; made if it is not there.
         seed: of the weights.
     """
-    from safetensors.torch import load_file, save_file
-
     model = build_tiny(config, seed=seed)
+    if model.config.get_text_config().tie_word_embeddings:
+        # A large embedding that is also the head makes a target repeat one token for ever.
+        embedding = model.get_input_embeddings().weight
+        embedding.data.mul_(embedding.shape[-1] ** -0.5)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     written = json.loads((folder / "config.json").read_text("utf-8"))
     written["architectures"] = list(config["architectures"])
-    state = load_file(folder / "model.safetensors")
-    dialect = DIALECTS.get(str(config["model_type"]))
-    if dialect is not None:
-        state = dialect(written, state)
-        save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
-    written["dtype"] = "float32"
     (folder / "config.json").write_text(json.dumps(written, indent=1), "utf-8")
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    speak_dialect(folder)
     return model
+
+
+def speak_dialect(folder: Path) -> dict[str, Any]:
+    """Change a checkpoint of `transformers` in place to the words that vLLM reads, and give its config."""
+    from safetensors.torch import load_file, save_file
+
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
+    dialect = DIALECTS.get(str(config["model_type"]))
+    weights = folder / "model.safetensors"
+    if dialect is not None:
+        state = dialect(config, load_file(weights))
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, weights)
+    config["dtype"] = "float32"
+    (folder / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    return config
+
+
+def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kinds of input beside text that a config has a tower for."""
+    if "vision_config" not in config:
+        return ()
+    video = any(name in config for name in ("video_token_id", "video_token_index"))
+    chunk = config["model_type"] == "kimi_k25"
+    return ("image", *(("video",) if video else ()), *(("vision_chunk",) if chunk else ()))
 
 
 def _kimi_k25(config: dict[str, Any], state: State) -> State:

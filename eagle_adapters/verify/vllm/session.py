@@ -41,6 +41,7 @@ class Job:
         observe: folder for what the drafter is handed, or None.
         repeat: how often the prompts are generated (the second time meets the prefix cache).
         images: for each prompt a list of image arrays as nested lists, or None.
+        environment: variables for this engine alone.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Job:
     observe: str | None = None
     repeat: int = 1
     images: Sequence[Any] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Session:
         self._log = log.open("ab") if log is not None else subprocess.DEVNULL
         reader, writer = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "eagle_adapters.testing.vllm.session", str(writer)],
+            [sys.executable, "-m", "eagle_adapters.verify.vllm.session", str(writer)],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -142,7 +144,7 @@ def run_engine(job: Job) -> Outcome:
 
     from vllm import LLM, SamplingParams
 
-    from eagle_adapters.testing.vllm.observer import EXTENSION
+    from eagle_adapters.verify.vllm.observer import EXTENSION
 
     options: dict[str, Any] = {
         "skip_tokenizer_init": True,
@@ -166,6 +168,8 @@ def run_engine(job: Job) -> Outcome:
             **job.speculation,
         }
     llm = None
+    before = dict(os.environ)
+    os.environ.update(job.environment)
     try:
         llm = LLM(job.model, **options)
         if job.observe is not None:
@@ -191,6 +195,8 @@ def run_engine(job: Job) -> Outcome:
         traceback.print_exc()
         return Outcome(error=f"{type(error).__name__}: {error}")
     finally:
+        os.environ.clear()
+        os.environ.update(before)
         _clean(llm)
 
 

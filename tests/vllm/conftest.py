@@ -1,0 +1,123 @@
+"""Real vLLM, once stock and once with the plug-in: two processes for the whole suite, engines one after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHIM = Path(__file__).parent / "shim"
+if str(SHIM) not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SHIM), os.environ.get("PYTHONPATH", "")]))
+if "sitecustomize" not in sys.modules or not hasattr(sys.modules["sitecustomize"], "_Finder"):
+    sys.path.insert(0, str(SHIM))
+    sys.modules.pop("sitecustomize", None)
+    __import__("sitecustomize")
+
+from eagle_adapters.tiny import tiny_config  # noqa: E402
+from eagle_adapters.verify.vllm.checkpoint import modalities, save_checkpoint  # noqa: E402
+from eagle_adapters.verify.vllm.draft import fit_fc, save_draft  # noqa: E402
+from eagle_adapters.verify.vllm.reference import Reference, reference  # noqa: E402
+from eagle_adapters.verify.vllm.session import Job, Session  # noqa: E402
+
+BOUNDARIES = (2, 4, 5)
+"""The default boundaries of eight layers: the same ids read in either convention are an exact default triple."""
+
+NEW_TOKENS = 12
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tiny target with its reference and its drafts.
+
+    Attributes:
+        folder: the target's checkpoint.
+        reference: what transformers computes.
+        draft: a draft fitted to the right boundaries.
+        shifted: the same draft with ids that name every boundary one lower.
+        options: engine arguments that the class needs.
+    """
+
+    name: str
+    folder: Path
+    reference: Reference
+    draft: Path
+    shifted: Path
+    head: Any
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def job(self, draft: Path | None = None, **more: Any) -> Job:
+        """A run of the case's prompt."""
+        options = {**self.options, **more.pop("options", {})}
+        prompts = more.pop("prompts", [self.prompt])
+        more.setdefault("max_tokens", NEW_TOKENS)
+        return Job(str(self.folder), prompts, draft=None if draft is None else str(draft), options=options, **more)
+
+    @property
+    def prompt(self) -> list[int]:
+        """The prompt of the reference."""
+        return self.reference.tokens[:-NEW_TOKENS]
+
+    @property
+    def generated(self) -> list[int]:
+        """What transformers generates after the prompt."""
+        return self.reference.tokens[-NEW_TOKENS:]
+
+
+def prompt_tokens(count: int = 20, start: int = 11) -> list[int]:
+    """A prompt of ordinary tokens."""
+    return [1] + [(i * 37 + start) % 900 + 3 for i in range(count)]
+
+
+def config_of(name: str) -> dict[str, Any]:
+    """The config of a case: a file next to the tests, else the tiny config of an adapter."""
+    path = Path(__file__).parent / "configs" / f"{name}.json"
+    return json.loads(path.read_text("utf-8")) if path.is_file() else tiny_config(name)
+
+
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+    """The case of a name, built once."""
+
+    @cache
+    def build(name: str) -> Case:
+        config = config_of(name)
+        folder = tmp_path_factory.mktemp(name)
+        model = save_checkpoint(config, folder / "target")
+        found = reference(model, prompt_tokens(), NEW_TOKENS)
+        head = model.get_output_embeddings().weight.detach()
+        fc = fit_fc(found, BOUNDARIES)
+        save_draft(folder / "draft", fc=fc, head=head, ids=BOUNDARIES)
+        save_draft(folder / "shifted", fc=fc, head=head, ids=[b - 1 for b in BOUNDARIES], top_level_ids=True)
+        # no room for pictures: the tower is then not profiled with one
+        options = {"limit_mm_per_prompt": dict.fromkeys(kinds, 0)} if (kinds := modalities(config)) else {}
+        return Case(name, folder / "target", found, folder / "draft", folder / "shifted", head, options)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the engines write what they say; kept for reading after a failure."""
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="session")
+def stock(logs: Path) -> Iterator[Session]:
+    """vLLM as it comes: the plug-in is switched off."""
+    with Session({"EAGLE_ADAPTERS": "off", "VLLM_MLA_DISABLE": "1"}, logs / "stock.log") as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def ours(logs: Path) -> Iterator[Session]:
+    """vLLM with the plug-in, found through its entry point."""
+    with Session({"VLLM_MLA_DISABLE": "1"}, logs / "ours.log") as session:
+        yield session

@@ -1,0 +1,72 @@
+"""Every shape of target that stock vLLM refuses: it is served, with the right tokens and the right states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eagle_adapters.verify.vllm.reference import match_states, observed_states
+
+BOUNDARIES = (2, 4, 5)
+
+REFUSED = "does not support EAGLE3 interface"
+TARGETS = {
+    # the pair is a sum
+    "gemma3": REFUSED,
+    "gemma": REFUSED,
+    "mixtral": REFUSED,
+    "nemotron": REFUSED,
+    # the pair is not a sum
+    "cohere2": REFUSED,
+    "exaone4": REFUSED,
+    "stablelm": REFUSED,
+    "phimoe": REFUSED,
+    # a single value
+    "gpt2": "'model' attribute",
+    "falcon": "'model' attribute",
+    "bloom": "'model' attribute",
+    "gpt_bigcode": "'model' attribute",
+    # the inner model is chosen by the checkpoint
+    "llava": REFUSED,
+    "llava_onevision": REFUSED,
+    "internvl": REFUSED,
+    # the decoder captures, the wrapper lacks the hook
+    "idefics3": REFUSED,
+    "aria": REFUSED,
+}
+"""Case -> what stock vLLM 0.32.0 says when it is asked to serve it with EAGLE-3."""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_stock_refuses(name, cases, stock) -> None:
+    outcome = stock.run(cases(name).job(cases(name).draft))
+    assert outcome.error is not None
+    assert TARGETS[name] in outcome.error
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_serves_the_right_states(name, cases, stock, ours, tmp_path: Path) -> None:
+    case = cases(name)
+    plain = stock.run(case.job())
+    assert plain.error is None
+    assert plain.tokens == [case.generated], "the tiny checkpoint is not the model of the reference"
+
+    outcome = ours.run(case.job(case.draft, observe=str(tmp_path)))
+    assert outcome.error is None
+    assert outcome.tokens == plain.tokens
+    assert outcome.workers[0]["layers"][0] == list(BOUNDARIES)
+    observed = observed_states(tmp_path, case.reference.tokens)
+    assert len(observed) >= len(case.reference.tokens) - 2
+    for match in match_states(observed, case.reference.states, BOUNDARIES):
+        assert match.nearest == match.boundary
+        assert match.error < 1e-3
+        assert match.margin > 20
+
+    assert outcome.accepted > 0
+
+    shifted = ours.run(case.job(case.shifted, environment={"EAGLE_ADAPTERS_CONVENTION": "boundary"}))
+    assert shifted.error is None
+    assert shifted.tokens == plain.tokens
+    assert shifted.workers[0]["layers"][0] == [b - 1 for b in BOUNDARIES]
+    assert shifted.accepted / shifted.drafted < outcome.accepted / outcome.drafted

@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import typer
 
@@ -54,8 +53,7 @@ def build() -> typer.Typer:
         rich_markup_mode=None,
     )
     for name in COMMANDS:
-        if find_spec(f"eagle_adapters.cli.{name}") is not None:
-            importlib.import_module(f"eagle_adapters.cli.{name}").register(app)
+        importlib.import_module(f"eagle_adapters.cli.{name}").register(app)
     app.callback(help=_HELP)(_options)
     return app
 

@@ -1,7 +1,7 @@
 """From facts to source text to functions: what the plug-in compiles is what a patch inserts.
 
-The way through: `sources.class_source(cls)` reads a class; `decoder.capturing_forward(cls, style)` gives the capturing forward of a
-decoder as an `Instrumented` (one source text, digest of the original, residual form with evidence) or raises `AdaptationError` with
-the reason; `delegate` gives the texts of hooks that are handed down a chain and of wrapper forwards that hand the states on;
-`compile.compile_method` makes functions of them.
+The way through: `sources.class_source(cls)` reads a class; `decoder.capturing_forward(cls, style)` gives the
+capturing forward of a decoder as an `Instrumented` (one source text, digest of the original, residual form with
+evidence) or raises `AdaptationError` with the reason; `compile.compile_method` makes a function of it. Hooks and
+wrapper forwards are worded by each backend.
 """

@@ -1,8 +1,8 @@
 """Read decoders that leave the residual to the engine: sglang 0.5.23 keeps it in the batch (`residual_batch`).
 
 There the engine itself knows the stream: `residual_batch.complete_output` finishes a deferred all-reduce and
-`residual_batch.snapshot` gives output plus residual. That holds for plain additions and for updates that the layer writes at its
-own exit; every other declared read or update is refused, because the snapshot would not be the stream.
+`residual_batch.snapshot` gives output plus residual. That holds for plain additions and for updates that the layer
+writes at its own exit; every other declared read or update is refused, because the snapshot would not be the stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READS = frozenset(
         "NormQuantReadout",
     )
 )
-"""Reads that take the stream as it is and norm it (sglang 0.5.23, layers/layer_boundary/residual/{add_norm,post_norm}.py)."""
+"""Reads that norm the stream as it is (sglang 0.5.23, layers/layer_boundary/residual/{add_norm,post_norm}.py)."""
 
 _UPDATES = frozenset(("PLAIN_ADD", "REPLACE_AT_EXIT", "PostNormAdd"))
 """Updates after which the stream is one tensor (same files)."""
@@ -107,10 +107,12 @@ def _definitions(module: Module, value: ast.expr) -> Iterator[ast.expr]:
     """What a lower-case name stands for: the values of a variable or a parameter, or the results of a method."""
     wanted = (dotted(value.func if isinstance(value, ast.Call) else value) or "").split(".")[-1]
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == wanted for t in node.targets):
-            yield node.value
-        elif isinstance(node, ast.keyword) and node.arg == wanted and dotted(node.value) != wanted:
-            yield node.value
+        if isinstance(node, ast.Assign):
+            if any(isinstance(t, ast.Name) and t.id == wanted for t in node.targets):
+                yield node.value
+        elif isinstance(node, ast.keyword):
+            if node.arg == wanted and dotted(node.value) != wanted:
+                yield node.value
         elif isinstance(node, ast.arguments):
             for argument, default in zip(node.kwonlyargs, node.kw_defaults, strict=True):
                 if argument.arg == wanted and default is not None:

@@ -15,8 +15,8 @@ _PLACEHOLDERS = frozenset({"PPMissingLayer", "ModuleList", "Identity", "Sequenti
 def attribute_classes(owner: ClassSource, name: str) -> tuple[ClassSource, ...]:
     """The classes that `self.<name>` may be an instance of, or hold as a list; empty when they cannot be read.
 
-    Constructor parameters that stand for a class (`layer_type=...`) are followed to their defaults and to what subclasses
-    hand to `super().__init__`.
+    Constructor parameters that stand for a class (`layer_type=...`) are followed to their defaults and to what
+    subclasses hand to `super().__init__`.
     """
     lineage = list(owner.lineage())
     handed: dict[str, ClassSource] = {}

@@ -1,14 +1,16 @@
-"""A decoder class in, its capturing forward out: `capturing_forward` puts loop, residual form and instrumentation together."""
+"""A decoder class in, its capturing forward out: loop, residual form and instrumentation put together."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
+from eagle_adapters.codegen.classes import attribute_classes
 from eagle_adapters.codegen.instrument import Instrumented, instrument
 from eagle_adapters.codegen.loops import read_forward
 from eagle_adapters.codegen.native import captures, strip
 from eagle_adapters.codegen.residual import read_residual
-from eagle_adapters.codegen.sources import ClassSource, class_source
+from eagle_adapters.codegen.sources import ClassSource, class_source, dotted
 from eagle_adapters.codegen.style import Style
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError
@@ -42,8 +44,38 @@ def capturing_forward(
         raise AdaptationError(
             Diagnostic("EA420", f"{cls.name} has no readable method {name}", expected=f"def {name}", where=cls.where)
         )
+    again = _run_again(cls)
+    if again is not None:
+        raise AdaptationError(again)
     if anew and captures(method.parse()) is not None:
         method = strip(method)
     forward = read_forward(method, layers)
     known = tuple(c if isinstance(c, ClassSource) else class_source(c) for c in layer_classes)
     return instrument(forward, read_residual(forward, cls, known), style)
+
+
+def _run_again(decoder: ClassSource) -> Diagnostic | None:
+    """Why the decoder runs more than once per forward of a class beside it that owns it, or None."""
+    for node in decoder.module.tree.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        owner = ClassSource(decoder.module, node, node.name)
+        names = {
+            child.attr
+            for method in node.body
+            if isinstance(method, ast.FunctionDef)
+            for child in ast.walk(method)
+            if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Store) and dotted(child.value) == "self"
+            if any(cls.name == decoder.name for cls in attribute_classes(owner, child.attr))
+        }
+        for loop in (n for n in ast.walk(node) if isinstance(n, ast.For | ast.While)):
+            for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
+                if (dotted(call.func) or "").removeprefix("self.") in names:
+                    return Diagnostic(
+                        "EA424",
+                        f"{owner.name} runs {decoder.name} in a loop",
+                        expected="each layer once per forward",
+                        found=ast.unparse(call.func),
+                        where=f"{decoder.module.file}:{call.lineno}",
+                    )
+    return None

@@ -1,8 +1,8 @@
 """Write the capturing form of a decoder's forward: the same statements, and the stream kept at the asked boundaries.
 
-`instrument(forward, residual, style)` gives an `Instrumented` with one source text. Boundary `first` is taken right before the
-loop, boundary `index + 1` at the end of each iteration, so additions after the layer call are part of it. Early results that the
-loop does not compute raise when states are asked for, instead of leaving them out.
+`instrument(forward, residual, style)` gives an `Instrumented` with one source text. Boundary `first` is taken right
+before the loop, boundary `index + 1` at the end of each iteration, so additions after the layer call are part of it.
+Early results that the loop does not compute raise when states are asked for, instead of leaving them out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Instrumented:
         residual: how the stream is read, with the evidence.
         relay: whether it packs and collects states across pipeline ranks; the class must then say
             `supports_aux_hidden_states_over_pp = True`, and must say False otherwise.
-        pipeline_safe: whether the loop runs only the rank's own layers; if not, more than one pipeline rank must be refused.
+        pipeline_safe: whether the loop runs only the rank's own layers; if not, refuse more than one pipeline rank.
         notes: what the reader should know, severity `note` or `warning`.
     """
 
@@ -53,8 +53,8 @@ def instrument(forward: Forward, residual: Residual, style: Style) -> Instrument
     """The capturing form of `forward`.
 
     Raises:
-        AdaptationError: EA425 the stream cannot be read as one tensor, EA426 the method captures already, EA427 a return cannot
-            carry states, EA428 the stream is sharded inside the loop.
+        AdaptationError: EA425 the stream cannot be read as one tensor, EA426 the method captures already, EA427 a
+            return cannot carry states, EA428 the stream is sharded inside the loop.
     """
     method = forward.method
     _check(forward, residual)
@@ -238,7 +238,7 @@ def _check(forward: Forward, residual: Residual) -> None:
 def _notes(forward: Forward) -> list[Diagnostic]:
     out = []
     for loop in forward.loops:
-        for place in loop.updates_before:
+        for place in loop.changed_before:
             out.append(
                 Diagnostic(
                     "EA429",

@@ -1,8 +1,8 @@
 """Follow the residual stream through a method: which inputs a result still carries with coefficient one.
 
 A tensor is a `Carry`: the inputs it contains as plain addends, and the inputs it depends on in any way. Addition keeps
-addends, everything else (norms, attention, scaling) loses them. `Ledger.run` follows every path of a method, going into methods
-of the same class, into submodules whose class is readable, and into functions of the same package.
+addends, everything else (norms, attention, scaling) loses them. `Ledger.run` follows every path of a method, going
+into methods of the same class, into submodules whose class is readable, and into functions of the same package.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eagle_adapters.codegen.carry import NONE, UNKNOWN, Carry, added, either, mixed, scaled
 from eagle_adapters.codegen.classes import attribute_classes
 from eagle_adapters.codegen.sources import ClassSource, FunctionSource, dotted
 
@@ -49,56 +50,6 @@ _PATHS = 128
 _DEPTH = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """A value.
-
-    Attributes:
-        addends: inputs contained with coefficient one.
-        scaled: inputs contained with another or unknown coefficient.
-        reads: inputs it depends on in any way.
-        items: the parts, when it is a tuple.
-        none: whether it is None.
-    """
-
-    addends: frozenset[str] = frozenset()
-    scaled: frozenset[str] = frozenset()
-    reads: frozenset[str] = frozenset()
-    items: tuple[Carry, ...] | None = None
-    none: bool = False
-
-
-UNKNOWN = Carry()
-NONE = Carry(none=True)
-
-
-def source_of(name: str) -> Carry:
-    """A fresh input."""
-    return Carry(frozenset({name}), reads=frozenset({name}))
-
-
-def added(left: Carry, right: Carry) -> Carry:
-    """The sum of two values."""
-    double = left.addends & right.addends
-    scaled = left.scaled | right.scaled | double
-    return Carry((left.addends | right.addends) - scaled, scaled, left.reads | right.reads)
-
-
-def mixed(values: Sequence[Carry]) -> Carry:
-    """Anything computed from the values."""
-    reads: frozenset[str] = frozenset()
-    for value in values:
-        reads |= value.reads
-        if value.items:
-            reads |= mixed(value.items).reads
-    return Carry(reads=reads)
-
-
-def scaled(value: Carry) -> Carry:
-    """A multiple of the value."""
-    return Carry(frozenset(), value.scaled | value.addends, value.reads)
-
-
 @dataclass(slots=True)
 class _Path:
     names: dict[str, Carry]
@@ -114,7 +65,7 @@ _Target = tuple[ClassSource | FunctionSource, ast.FunctionDef, ClassSource | Fun
 """Where a function stands, the function, and whose methods and attributes it sees."""
 
 
-class TooManyPaths(Exception):
+class TooManyPathsError(Exception):
     """The method has more paths than are followed."""
 
 
@@ -129,7 +80,7 @@ class Ledger:
         """The results of the method over all its paths; parameters that are not given are unknown.
 
         Raises:
-            TooManyPaths: more than 128 paths.
+            TooManyPathsError: more than 128 paths.
         """
         found = self.owner.definition(name)
         if found is None:
@@ -169,7 +120,7 @@ class _Walker:
             paths = ended + [after for path in going for after in self.statement(statement, path)]
             paths = _unique(paths)
             if len(paths) > _PATHS:
-                raise TooManyPaths
+                raise TooManyPathsError
         return paths
 
     def statement(self, node: ast.stmt, path: _Path) -> list[_Path]:
@@ -191,7 +142,7 @@ class _Walker:
             self.value(node.value, path)
         elif isinstance(node, ast.If):
             return self.branch(node, path)
-        elif isinstance(node, ast.For | ast.While) or isinstance(node, ast.With):
+        elif isinstance(node, ast.For | ast.While | ast.With):
             return self.block(node.body, [path])
         elif isinstance(node, ast.Try):
             return self.block([*node.body, *node.finalbody], [path])
@@ -234,7 +185,7 @@ class _Walker:
             decided = self.decide(node.test, path)
             if decided is not None:
                 return self.value(node.body if decided else node.orelse, path)
-            return _either(self.value(node.body, path), self.value(node.orelse, path))
+            return either(self.value(node.body, path), self.value(node.orelse, path))
         if isinstance(node, ast.Call):
             return self.call(node, path)
         if isinstance(node, ast.Subscript):
@@ -319,14 +270,14 @@ class _Walker:
             inner = Ledger(cls, self.ledger.notes) if isinstance(cls, ClassSource) else self.ledger
             try:
                 found_results = inner._function(function, given, place, self.depth - 1)
-            except TooManyPaths:
+            except TooManyPathsError:
                 return everything
             results += [r for r in found_results if r.reads or r.items]
         if not results:
             return everything
         result = results[0]
         for other in results[1:]:
-            result = _either(result, other)
+            result = either(result, other)
         if len(values) >= 2 and result.items is not None and len(result.items) == 2 and result.items[1].addends:
             self.ledger.notes.setdefault(name, self.where(node))
         return result
@@ -334,8 +285,8 @@ class _Walker:
     def targets(self, name: str, pair: bool) -> list[_Target]:
         """What a call by this name may run: methods, submodules, functions of the package.
 
-        A submodule that gets one tensor is only entered when it is defined next to its owner: a norm or an attention of one
-        tensor gives nothing that still carries it.
+        A submodule that gets one tensor is only entered when it is defined next to its owner: a norm or an attention
+        of one tensor gives nothing that still carries it.
         """
         head, _, attribute = name.partition(".")
         this = self.ledger.owner
@@ -367,7 +318,7 @@ class _Walker:
         return found
 
     def decide(self, test: ast.expr, path: _Path) -> bool | None:
-        """The truth of a test, where it can be known: None tests of known values, and tests this path has already taken."""
+        """The truth of a test that can be known: a None test of a known value, or a test this path has taken."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             inner = self.decide(test.operand, path)
             return None if inner is None else not inner
@@ -384,7 +335,7 @@ class _Walker:
                     return value.none == isinstance(test.ops[0], ast.Is)
         key, sense = _test_key(test)
         if "torch.float16" in key and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq):
-            # Some layers scale the whole stream in float16 to keep it in range; noted, and followed for the other types.
+            # Some layers scale the whole stream in float16 to keep it in range; noted, then left aside.
             self.ledger.notes.setdefault(FLOAT16, self.where(test))
             return False
         if key.endswith((".is_idle()", ".shape[0] == 0")):
@@ -401,8 +352,8 @@ class _Walker:
 def _forwards(cls: ClassSource) -> list[tuple[ClassSource, ast.FunctionDef]]:
     """What a call of a module runs.
 
-    The engines' custom operators define `forward_native` below a base whose `forward` chooses between it and platform forms that
-    agree with it (vllm 0.32.0 `CustomOp`, sglang 0.5.23 `BaseFusedOp`).
+    The engines' custom operators define `forward_native` below a base whose `forward` chooses between it and platform
+    forms that agree with it (vllm 0.32.0 `CustomOp`, sglang 0.5.23 `BaseFusedOp`).
     """
     for owner in cls.lineage():
         own = {s.name: s for s in owner.node.body if isinstance(s, ast.FunctionDef)}
@@ -432,17 +383,6 @@ def _bind(function: ast.FunctionDef, values: list[Carry], named: dict[str, Carry
 
 def _is_static(function: ast.FunctionDef) -> bool:
     return any(dotted(d) == "staticmethod" for d in function.decorator_list)
-
-
-def _either(left: Carry, right: Carry) -> Carry:
-    """One of two values."""
-    if left == right:
-        return left
-    if left.items is not None and right.items is not None and len(left.items) == len(right.items):
-        return Carry(items=tuple(_either(a, b) for a, b in zip(left.items, right.items, strict=True)))
-    both = left.addends & right.addends
-    rest = (left.addends | right.addends | left.scaled | right.scaled) - both
-    return Carry(both, rest, mixed([left]).reads | mixed([right]).reads)
 
 
 def _test_key(test: ast.expr) -> tuple[str, bool]:

@@ -17,7 +17,8 @@ from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError
 
 RESIDUAL_BATCH = "residual_batch"
-"""Name under which sglang 0.5.23 models import `layers/layer_boundary/residual/batch.py`, which keeps the residual in the batch."""
+"""Name under which sglang 0.5.23 models import `layers/layer_boundary/residual/batch.py`, which keeps the residual in
+the batch."""
 
 PIPELINE_TYPES = ("IntermediateTensors", "PPProxyTensors", f"{RESIDUAL_BATCH}.to_pp")
 """What the engines call the value handed to the next pipeline rank."""
@@ -44,8 +45,7 @@ class LayerLoop:
         residual: the second variable that goes into a layer and comes out of it, or None.
         batch: the variable of the batch object when the engine keeps the residual there, or None.
         calls: the layer calls, one per branch.
-        updates_before: `file:line` of statements that change the stream between the start of an iteration and the layer.
-        updates_after: the same, after the layer.
+        changed_before: `file:line` of statements that change the stream in an iteration before the layer.
         where: `file:line` of the `for`.
         node: the `for` in `Forward.tree`.
     """
@@ -55,8 +55,7 @@ class LayerLoop:
     residual: str | None
     batch: str | None
     calls: tuple[ast.Call, ...] = field(compare=False, repr=False)
-    updates_before: tuple[str, ...]
-    updates_after: tuple[str, ...]
+    changed_before: tuple[str, ...]
     where: str
     node: ast.For = field(compare=False, repr=False)
 
@@ -102,8 +101,8 @@ def read_forward(method: MethodSource, layers: str | None = None) -> Forward:
         layers: the list that is meant (`layers`, `h`, ...), when the class has more than one.
 
     Raises:
-        AdaptationError: EA421 no loop, EA422 a loop that cannot be rewritten, EA423 a layer call that is not understood,
-            EA424 layers that run more than once.
+        AdaptationError: EA421 no loop, EA422 a loop that cannot be rewritten, EA423 a layer call that is not
+            understood, EA424 layers that run more than once.
     """
     tree = method.parse()
     parents = _parents(tree)
@@ -206,25 +205,16 @@ def _read_loop(
     hidden, residual = names[0], names[1] if len(names) == 2 else None
     if residual is not None and "resid" in hidden and "resid" not in residual:
         hidden, residual = residual, hidden
-    lines = [call.lineno for call in calls]
-    before: list[str] = []
-    after: list[str] = []
-    for inner in _loop_nodes(node):
-        if isinstance(inner, ast.Assign | ast.AugAssign | ast.AnnAssign) and not any(
-            c in ast.walk(inner) for c in calls
-        ):
-            if {hidden, residual} & _stored(inner):
-                (before if inner.lineno < min(lines) else after).append(method.where(inner))
+    first_call = min(call.lineno for call in calls)
+    changed_before = tuple(
+        method.where(inner)
+        for inner in _loop_nodes(node)
+        if isinstance(inner, ast.Assign | ast.AugAssign | ast.AnnAssign)
+        and inner.lineno < first_call
+        and {hidden, residual} & _stored(inner)
+    )
     return LayerLoop(
-        iteration,
-        hidden,
-        residual,
-        _batch(tree, node),
-        tuple(calls),
-        tuple(before),
-        tuple(after),
-        method.where(node),
-        node,
+        iteration, hidden, residual, _batch(tree, node), tuple(calls), changed_before, method.where(node), node
     )
 
 

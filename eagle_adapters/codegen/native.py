@@ -1,7 +1,7 @@
 """Take an engine's own capture out of a forward: what is left is the forward as it runs when nothing is captured.
 
-`strip(method)` evaluates every test as it is with capture off and drops what only serves capture. It is how a class whose own
-capture is wrong or cannot reach every boundary is captured anew.
+`strip(method)` evaluates every test as it is with capture off and drops what only serves capture. It is how a class
+whose own capture is wrong or cannot reach every boundary is captured anew.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ SIGNS = frozenset(
         "AuxHiddenStatePacker",
     )
 )
-"""Names that appear in a forward only to capture states (vllm 0.32.0 interfaces.py, sglang 0.5.23 layers/aux_hidden_states.py)."""
+"""Names that appear in a forward only to capture states (vllm 0.32.0 interfaces.py, sglang 0.5.23
+layers/aux_hidden_states.py)."""
 
 
 def captures(tree: ast.AST) -> str | None:
@@ -74,9 +75,9 @@ def _collectors(tree: ast.FunctionDef) -> set[str]:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
-                    if isinstance(target, ast.Name) and ("aux_hidden" in target.id or _mentions(node.value, names)):
-                        if not isinstance(node.value, ast.Call) or _starts(node.value, names):
-                            names.add(target.id)
+                    collects = not isinstance(node.value, ast.Call) or _starts(node.value, names)
+                    if collects and isinstance(target, ast.Name):
+                        names |= {target.id} if "aux_hidden" in target.id or _mentions(node.value, names) else set()
             elif isinstance(node, ast.FunctionDef) and node is not tree and _mentions(node, names):
                 names.add(node.name)
         changed = len(names) != before

@@ -1,8 +1,9 @@
 """Decide from code what the true residual stream is: a sum of two tensors, one of them alone, or something else.
 
-`read_residual(forward, decoder)` follows the stream through the decoder layer's and the norms' own source (`ledger`): a pair is a
-sum when `hidden + residual` still contains both inputs, and hidden is complete when it contains its own input and ignores the
-residual. What the decoder does after the loop must agree. Nothing is assumed: what cannot be shown is `UNKNOWN`.
+`read_residual(forward, decoder)` follows the stream through the decoder layer's and the norms' own source (`ledger`):
+a pair is a sum when `hidden + residual` still contains both inputs, and hidden is complete when it contains its own
+input and ignores the residual. What the decoder does after the loop must agree. Nothing is assumed: what cannot be
+shown is `UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eagle_adapters.codegen.batched import read_batched
+from eagle_adapters.codegen.carry import Carry, added, source_of
 from eagle_adapters.codegen.classes import attribute_classes
-from eagle_adapters.codegen.ledger import FLOAT16, Carry, Ledger, TooManyPaths, added, source_of
+from eagle_adapters.codegen.ledger import FLOAT16, Ledger, TooManyPathsError
 from eagle_adapters.codegen.loops import Forward, LayerLoop
 from eagle_adapters.codegen.sources import ClassSource, dotted
 from eagle_adapters.codegen.streams import Evidence, Residual, StreamForm
@@ -103,7 +105,7 @@ def _layer_form(loop: LayerLoop, cls: ClassSource) -> _Shown:
     ledger = Ledger(cls)
     try:
         results = ledger.run("forward", {hidden: source_of("hidden"), residual: source_of("residual")})
-    except TooManyPaths:
+    except TooManyPathsError:
         return _Shown(StreamForm.UNKNOWN, Evidence(where, "the layer has too many paths to follow"))
     pairs = [pair for result in results if (pair := _pair(result, place)) is not None]
     name = cls.node.name
@@ -202,7 +204,7 @@ def _norm_adds(norm: ClassSource) -> bool | None:
         return None
     try:
         results = Ledger(norm).run(name, {parameters[0]: source_of("hidden"), parameters[1]: source_of("residual")})
-    except TooManyPaths:
+    except TooManyPathsError:
         return None
     seconds = [r.items[1] for r in results if r.items is not None and len(r.items) == 2]
     if not seconds:

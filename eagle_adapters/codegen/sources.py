@@ -1,7 +1,7 @@
 """Read classes and methods as source text, without importing them: what loop and residual analysis work on.
 
-`class_source(cls)` starts from a live class, `class_source_at(root, module, name)` from a package folder; both give the same
-`ClassSource`, whose names (bases, layer classes, norms) are looked up in the files next to it.
+`class_source(cls)` starts from a live class, `class_source_at(root, module, name)` from a package folder; both give
+the same `ClassSource`, whose names (bases, layer classes, norms) are looked up in the files next to it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Module:
     names: dict[str, ast.AST] = field(compare=False, repr=False)
 
     def lookup(self, name: str, depth: int = _DEPTH) -> ClassSource | FunctionSource | ValueSource | None:
-        """What a top-level name stands for, through imports and re-exports; None outside the package or when unknown."""
+        """What a top-level name stands for, through imports; None outside the package or when unknown."""
         head, _, rest = name.partition(".")
         node = self.names.get(head)
         if node is None or depth == 0:

@@ -43,9 +43,9 @@ class Residual:
     Attributes:
         form: where the stream is.
         evidence: what in the code shows it, at least one entry.
-        tensor_parallel_safe: False when a layer may hand on a partial sum that a later layer reduces; the state is then right only
-            with one tensor-parallel rank.
-        float16_safe: False when the layers scale the stream in float16, so that states differ from other types by a factor.
+        tensor_parallel_safe: False when a layer may hand on a partial sum that a later layer reduces; the state is
+            then right only with one tensor-parallel rank.
+        float16_safe: False when the layers scale the stream in float16, so that states differ by a factor there.
     """
 
     form: StreamForm

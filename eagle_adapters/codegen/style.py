@@ -24,7 +24,7 @@ class Style:
 
 
 VLLM = Style("vllm", "aux_hidden_state_layers", relay=True)
-"""vllm 0.32.0, model_executor/models/interfaces.py `EagleModelMixin`; written out as llama.py does, so that a snapshot can be taken."""
+"""vllm 0.32.0, model_executor/models/interfaces.py `EagleModelMixin`, written out so that a snapshot can be taken."""
 
 SGLANG = Style("sglang", "layers_to_capture")
 """sglang 0.5.23, models/llama.py; `layers_to_capture` holds boundaries here."""

@@ -1,7 +1,8 @@
-"""Toy decoders as source text, one per combination of loop, residual form and surroundings, for testing what codegen writes.
+"""Toy decoders as source text, one per combination of loop, residual form and surroundings.
 
-A `Shape` names the combination, `decoder_source(shape)` is a complete module with class `Decoder`, and `shapes()` is a Hypothesis
-strategy over all of them. The norm writes in place like the engines' fused kernels, so a capture that aliases is caught.
+A `Shape` names the combination, `decoder_source(shape)` is a complete module with class `Decoder`, and `shapes()` is
+a Hypothesis strategy over all of them. The norm writes in place like the engines' fused kernels, so a capture that
+aliases is caught.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Shape:
     Attributes:
         loop: a key of `LOOPS`.
         form: `sum` (pair, fused add), `complete` (pair, hidden already added) or `single`.
-        around: what surrounds the layer call: nothing, a `with`, a loop in each branch of an `if`, a `continue` that skips a
-            layer, or an addition to the stream after the layer.
+        around: what surrounds the layer call: nothing, a `with`, a loop in each branch of an `if`, a `continue` that
+            skips a layer, or an addition to the stream after the layer.
         returned: whether the forward returns a variable or an expression.
         pipeline: whether it hands tensors to a next rank (only with a bounded loop).
     """

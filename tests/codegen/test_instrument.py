@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from eagle_adapters.codegen.style import SGLANG, VLLM
 from eagle_adapters.testing.forwards import AROUND, BOUNDED, FORMS, LOOPS, Shape, decoder_source, shapes
-
-from .toys import build, capturing_class, inputs, load, walk
+from eagle_adapters.testing.toys import build, capturing_class, inputs, load, walk
 
 ALL = (0, 1, 2, 3, 4)
 

@@ -10,58 +10,66 @@ from eagle_adapters.codegen.sources import class_source
 from eagle_adapters.codegen.style import SGLANG, VLLM
 from eagle_adapters.errors import AdaptationError
 from eagle_adapters.testing.forwards import Shape, decoder_source
-
-from .toys import build, capturing_class, inputs, load, walk
+from eagle_adapters.testing.toys import build, capturing_class, inputs, load, walk
 
 SHAPE = Shape("islice", "sum")
-LOOP = "for layer in islice(self.layers, self.start_layer, self.end_layer):"
-CALL = "hidden_states, residual = layer(positions, hidden_states, residual)"
-MIXIN = """
-    def _maybe_add_hidden_state(self, states, number, hidden, residual):
+LOOP = """        for layer in islice(self.layers, self.start_layer, self.end_layer):
+            hidden_states, residual = layer(positions, hidden_states, residual)
+"""
+RETURN = "        return hidden_states\n"
+
+VLLM_LOOP = """        aux_hidden_states = self._maybe_add_hidden_state([], self.start_layer, hidden_states.clone(), residual)
+        for i, layer in enumerate(islice(self.layers, self.start_layer, self.end_layer)):
+            hidden_states, residual = layer(positions, hidden_states, residual)
+            self._maybe_add_hidden_state(aux_hidden_states, i + 1, hidden_states, residual)
+"""
+VLLM_RETURN = """        if len(aux_hidden_states) > 0:
+            return hidden_states, aux_hidden_states
+        return hidden_states
+"""
+VLLM_MIXIN = """    def _maybe_add_hidden_state(self, states, number, hidden, residual):
         if number in self.aux_hidden_state_layers:
             states.append(hidden if residual is None else hidden + residual)
         return states
+
+"""
+SGLANG_LOOP = """        aux_hidden_states = []
+        for i in range(self.start_layer, self.end_layer):
+            hidden_states, residual = self.layers[i](
+                positions,
+                hidden_states,
+                residual,
+                captured_last_layer_outputs=aux_hidden_states if i in self.layers_to_capture else None,
+            )
+"""
+SGLANG_RETURN = """        if len(aux_hidden_states) == 0:
+            return hidden_states
+        return hidden_states, aux_hidden_states
+"""
+SGLANG_LAYER = """    def forward(self, positions, hidden_states, residual, captured_last_layer_outputs=None):
+        if captured_last_layer_outputs is not None:
+            state = hidden_states.clone() if residual is None else hidden_states + residual
+            captured_last_layer_outputs.append(state)
 """
 
 
+def edited(*changes: tuple[str, str]) -> str:
+    source = decoder_source(SHAPE)
+    for old, new in changes:
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    return source
+
+
 def vllm_like() -> str:
-    return (
-        decoder_source(SHAPE)
-        .replace(
-            f"        {LOOP}\n            {CALL}",
-            "        aux_hidden_states = self._maybe_add_hidden_state([], self.start_layer, hidden_states.clone(), residual)\n"
-            f"        for i, layer in enumerate(islice(self.layers, self.start_layer, self.end_layer)):\n            {CALL}\n"
-            "            self._maybe_add_hidden_state(aux_hidden_states, i + 1, hidden_states, residual)",
-        )
-        .replace(
-            "return hidden_states\n",
-            "if len(aux_hidden_states) > 0:\n            return hidden_states, aux_hidden_states\n        return hidden_states\n",
-        )
-        .replace("    def collect_remote", MIXIN + "\n    def collect_remote")
-    )
+    mixin = "    def collect_remote"
+    return edited((LOOP, VLLM_LOOP), (RETURN, VLLM_RETURN), (mixin, VLLM_MIXIN + mixin))
 
 
 def sglang_like() -> str:
     """Captures before a layer through the layer itself, and never reaches the last boundary."""
-    return (
-        decoder_source(SHAPE)
-        .replace(
-            f"        {LOOP}\n            {CALL}",
-            "        aux_hidden_states = []\n        for i in range(self.start_layer, self.end_layer):\n            hidden_states, residual = self.layers[i](\n"
-            "                positions, hidden_states, residual,\n"
-            "                captured_last_layer_outputs=aux_hidden_states if i in self.layers_to_capture else None)",
-        )
-        .replace(
-            "return hidden_states\n",
-            "if len(aux_hidden_states) == 0:\n            return hidden_states\n        return hidden_states, aux_hidden_states\n",
-        )
-        .replace(
-            "def forward(self, positions, hidden_states, residual):",
-            "def forward(self, positions, hidden_states, residual, captured_last_layer_outputs=None):\n"
-            "        if captured_last_layer_outputs is not None:\n"
-            "            captured_last_layer_outputs.append(hidden_states.clone() if residual is None else hidden_states + residual)",
-        )
-    )
+    layer = "    def forward(self, positions, hidden_states, residual):\n"
+    return edited((LOOP, SGLANG_LOOP), (RETURN, SGLANG_RETURN), (layer, SGLANG_LAYER))
 
 
 @pytest.mark.parametrize(("source", "style", "last"), [(vllm_like(), VLLM, True), (sglang_like(), SGLANG, False)])
@@ -103,10 +111,8 @@ def test_the_digest_is_that_of_the_text_in_the_file(tmp_path: Path) -> None:
 
 
 def test_a_capture_that_feeds_the_result_cannot_be_taken_out(tmp_path: Path) -> None:
-    source = vllm_like().replace(
-        "hidden_states, _ = self.norm(hidden_states, residual)",
-        "hidden_states, _ = self.norm(hidden_states + len(aux_hidden_states), residual)",
-    )
+    norm = "self.norm(hidden_states, residual)"
+    source = vllm_like().replace(norm, "self.norm(hidden_states + len(aux_hidden_states), residual)")
     with pytest.raises(AdaptationError) as caught:
         capturing_forward(load(source, tmp_path).Decoder, VLLM, anew=True)
     assert caught.value.code == "EA426"

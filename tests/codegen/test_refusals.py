@@ -9,13 +9,18 @@ from eagle_adapters.codegen.decoder import capturing_forward
 from eagle_adapters.codegen.style import SGLANG
 from eagle_adapters.errors import AdaptationError
 from eagle_adapters.testing.forwards import Shape, decoder_source
-
-from .toys import build, capturing_class, inputs, load
+from eagle_adapters.testing.toys import build, capturing_class, inputs, load
 
 PAIR = decoder_source(Shape("islice", "sum"))
 SINGLE = decoder_source(Shape("plain", "single"))
 LOOP = "for layer in islice(self.layers, self.start_layer, self.end_layer):"
 CALL = "hidden_states, residual = layer(positions, hidden_states, residual)"
+
+SINGLE_CALL = "hidden_states = layer(positions, hidden_states)"
+NORM = "    hidden_states = self.norm(hidden_states)"
+DETOUR = """        if not self.special:
+            hidden_states = run_all(self.layers[2:], hidden_states)
+"""
 
 REFUSED = {
     "no loop": (PAIR, LOOP, "for layer in layers_of(self):", "EA421"),
@@ -27,13 +32,7 @@ REFUSED = {
         f"{CALL}\n        else:\n            positions = positions * 1",
         "EA422",
     ),
-    "two loops": (
-        SINGLE,
-        "    hidden_states = self.norm(hidden_states)",
-        "    for layer in self.layers:\n            hidden_states = layer(positions, hidden_states)\n"
-        "        hidden_states = self.norm(hidden_states)",
-        "EA422",
-    ),
+    "two loops": (SINGLE, NORM, f"    for layer in self.layers:\n            {SINGLE_CALL}\n    {NORM}", "EA422"),
     "result not assigned": (PAIR, CALL, "out = [layer(positions, hidden_states, residual)]", "EA421"),
     "nothing carried": (PAIR, CALL, "out = layer(positions, hidden_states, residual)", "EA423"),
     "three carried": (
@@ -89,6 +88,24 @@ REFUSED = {
 }
 
 
+def test_a_decoder_that_its_owner_runs_in_a_loop_is_refused(tmp_path: Path) -> None:
+    owner = """
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stack = Decoder()
+
+    def forward(self, input_ids, positions):
+        for _ in range(3):
+            hidden_states = self.stack(input_ids, positions)
+        return hidden_states
+"""
+    with pytest.raises(AdaptationError) as caught:
+        capturing_forward(load(PAIR + owner, tmp_path).Decoder, SGLANG)
+    assert caught.value.code == "EA424"
+
+
 @pytest.mark.parametrize("case", sorted(REFUSED))
 def test_what_cannot_be_captured_safely_is_refused_with_its_place(case: str, tmp_path: Path) -> None:
     source, old, new, code = REFUSED[case]
@@ -98,7 +115,7 @@ def test_what_cannot_be_captured_safely_is_refused_with_its_place(case: str, tmp
         capturing_forward(module.Decoder, SGLANG)
     finding = caught.value.diagnostics[0]
     assert finding.code == code
-    assert finding.where is not None and finding.where.startswith(f"{module.__file__}:")
+    assert (finding.where or "").startswith(f"{module.__file__}:")
 
 
 def test_a_class_without_a_file_is_refused() -> None:
@@ -127,10 +144,8 @@ def test_a_result_beside_the_loop_raises_only_when_states_are_asked_for(tmp_path
 
 
 def test_layers_handed_to_other_code_raise_only_when_states_are_asked_for(tmp_path: Path) -> None:
-    source = PAIR.replace(
-        "        hidden_states, _ = self.norm(",
-        "        if not self.special:\n            hidden_states = run_all(self.layers[2:], hidden_states)\n        hidden_states, _ = self.norm(",
-    )
+    norm = "        hidden_states, _ = self.norm("
+    source = PAIR.replace(norm, DETOUR + norm)
     module = load(source + "\n\ndef run_all(layers, hidden_states):\n    return hidden_states\n", tmp_path)
     cls, _ = capturing_class(module, SGLANG)
     decoder = build(module)

@@ -40,6 +40,7 @@ _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 _EMBEDDING = re.compile(r"(?:.*\.)?(?:embed_tokens|word_embeddings|wte|tok_embeddings)\.weight")
 _HEAD = re.compile(r"(?:.*\.)?lm_head\.weight")
+_ENDS = ("embed_tokens.weight", "word_embeddings.weight", "wte.weight", "tok_embeddings.weight", "lm_head.weight")
 _OTHER_TOWER = re.compile(r"(?:^|\.)(?:vision|visual|audio|talker|code2wav|image|mtp)")
 _TOKEN = re.compile(
     r"(?:image|video|audio|media|vision|img|speech|frame)\w*_token_(?:id|index)|media_placeholder_token_id|img_context_token_id"
@@ -220,11 +221,11 @@ def _ends(folder: Path) -> dict[str, TensorInfo]:
     if index.is_file():
         weight_map = parse_json(read_bytes(index, INDEX_LIMIT), index).get("weight_map")
         names = weight_map if isinstance(weight_map, dict) else {}
-        wanted = {
-            file
-            for name, file in names.items()
-            if isinstance(file, str) and (_EMBEDDING.fullmatch(name) or _HEAD.fullmatch(name))
-        }
+        # the cheap test first: a large model has 100,000 names
+        ends = [
+            name for name in names if name.endswith(_ENDS) and (_EMBEDDING.fullmatch(name) or _HEAD.fullmatch(name))
+        ]
+        wanted = {names[name] for name in ends if isinstance(names[name], str)}
         files = [folder / file for file in sorted(wanted) if Path(file).name == file]
     else:
         files = sorted(folder.glob("*.safetensors"))[:1]

@@ -15,6 +15,8 @@ _PACKAGES = ("torch", "transformers", "vllm", "sglang", "safetensors", "pydantic
 _PLUGINS = {"vllm": ("vllm.general_plugins", "VLLM_PLUGINS"), "sglang": ("sglang.srt.plugins", "SGLANG_PLUGINS")}
 """Engine -> its entry point group, and the environment variable that lists the entry points it may load."""
 
+_SWITCH = "EAGLE_ADAPTERS"
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -26,6 +28,8 @@ def doctor(output: FormatOption = Format.TABLE) -> int:
     report = Report()
     packages = _packages()
     plugins = _plugins(packages, report)
+    if os.environ.get(_SWITCH, "").lower() in ("off", "0", "false"):
+        report.add("EA903", f"{_SWITCH}={os.environ[_SWITCH]} switches the plug-ins off", Severity.WARNING)
     environment = {name: value for name, value in sorted(os.environ.items()) if name.startswith("EAGLE_ADAPTERS")}
     data_files = _data_files(report)
     _contracts(packages, report)

@@ -132,6 +132,15 @@ def test_doctor(ask, monkeypatch):
     assert data["findings"] == []
 
 
+def test_doctor_says_when_the_plug_ins_are_switched_off(ask, monkeypatch):
+    monkeypatch.setenv("EAGLE_ADAPTERS", "off")
+
+    code, data = ask("doctor")
+
+    assert code == 0
+    assert [(finding["code"], finding["severity"]) for finding in data["findings"]] == [("EA903", "warning")]
+
+
 def test_doctor_names_what_is_wrong_with_the_data(ask, spoilt, monkeypatch):
     monkeypatch.setenv(ENV, str(spoilt))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -19,8 +20,8 @@ from eagle_adapters.testing.pair import corpus, draft, target, tokenizer
 from eagle_adapters.testing.pair.target import NARROW, Progress, Recipe
 
 HIDDEN, LAYERS, DRAFT_VOCAB = 128, 8, 128
-TARGET = Recipe(steps=700, batch=8, length=128, rate=3e-3, seed=0)
-DRAFT = Recipe(steps=400, batch=8, length=128, rate=2e-3, seed=1)
+TARGET = Recipe(steps=450, batch=8, length=128, rate=3e-3, seed=0)
+DRAFT = Recipe(steps=160, batch=8, length=128, rate=2e-3, seed=1)
 THREADS = 2
 
 
@@ -54,7 +55,11 @@ def load_pair(*, progress: Progress | None = None) -> Pair:
     """The pair from the cache (`$XDG_CACHE_HOME/eagle-adapters/pairs/<key>`); trained first where it is not there."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "eagle-adapters" / "pairs"
     folder = root / key()
-    return _open(folder) if (folder / "pair.json").is_file() else build_pair(folder, progress=progress)
+    if not (folder / "pair.json").is_file():
+        with _alone(folder):
+            if not (folder / "pair.json").is_file():
+                return build_pair(folder, progress=progress)
+    return _open(folder)
 
 
 def key() -> str:
@@ -103,13 +108,23 @@ def build_pair(folder: Path, *, progress: Progress | None = None) -> Pair:
     return _open(folder)
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of `folder`, so that of many processes one trains and the others wait."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _publish(scratch: Path, folder: Path) -> None:
-    copy = scratch.with_name(scratch.name + "-done")
-    shutil.copytree(scratch, copy)
+    """Give the finished folder its name, in one step."""
+    done = scratch.with_name(scratch.name + "-done")
+    shutil.copytree(scratch, done)
     try:
-        copy.rename(folder)
+        done.rename(folder)
     except OSError:
-        shutil.rmtree(copy)
+        shutil.rmtree(done)
         if not (folder / "pair.json").is_file():
             raise
 

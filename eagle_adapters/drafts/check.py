@@ -101,7 +101,7 @@ def check_draft(
         return Verdict(Status.BLOCKED, None, None, None, tuple(error.diagnostics), None)
     reading, findings = _read(draft_spec, target_spec, declared)
     findings += audit(Pair(draft_spec, target_spec, reading, engine))
-    return _judge(target_spec, draft_spec, reading, findings, engine, support)
+    return _judge(target_spec, draft_spec, reading, findings, engine, declared, support)
 
 
 def _convention(convention: Convention | str | None) -> Convention | None:
@@ -171,6 +171,7 @@ def _judge(
     reading: Reading | None,
     findings: list[Diagnostic],
     engine: str | None,
+    declared: Convention | None,
     support: Decide,
 ) -> Verdict:
     engines = tuple(RELEASES) if engine is None else (engine,)
@@ -193,7 +194,7 @@ def _judge(
         convention=None if reading is None else reading.convention,
         source=str(reading.source) if reading is not None else None if draft.uses_states else NO_STATES,
         findings=tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.severity))),
-        command=None if status is Status.BLOCKED else launch_command(chosen, target, draft, boundaries),
+        command=None if status is Status.BLOCKED else launch_command(chosen, target, draft, boundaries, declared),
     )
 
 

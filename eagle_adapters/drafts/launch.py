@@ -6,16 +6,25 @@ import json
 import shlex
 from pathlib import Path
 
-from eagle_adapters.boundaries import Boundary
+from eagle_adapters.boundaries import Boundary, Convention
 from eagle_adapters.drafts.engine import SGLANG, views
 from eagle_adapters.drafts.spec import DraftSpec
 from eagle_adapters.drafts.target import TargetSpec
+
+CONVENTION_ENV = "EAGLE_ADAPTERS_CONVENTION"
+"""What the plug-ins read a declared convention from."""
 
 DEFAULT_STEPS = 3
 """Draft steps where the checkpoint asks for none."""
 
 
-def launch_command(engine: str, target: TargetSpec, draft: DraftSpec, boundaries: tuple[Boundary, ...] | None) -> str:
+def launch_command(
+    engine: str,
+    target: TargetSpec,
+    draft: DraftSpec,
+    boundaries: tuple[Boundary, ...] | None,
+    declared: Convention | None = None,
+) -> str:
     """The command line for a shell.
 
     For vLLM it chooses the V1 runner when only that one reads the draft's fields rightly.
@@ -25,13 +34,16 @@ def launch_command(engine: str, target: TargetSpec, draft: DraftSpec, boundaries
         target: the target.
         draft: the draft.
         boundaries: what must be captured, or None while undecided.
+        declared: the convention that the user declared; handed on to the plug-in.
     """
+    environment = [] if declared is None or draft.ids is None else [f"{CONVENTION_ENV}={declared}"]
     steps = draft.speculative_tokens or DEFAULT_STEPS
     trust = ["--trust-remote-code"] if "auto_map" in target.document else []
     model, head = _location(target.name), _location(draft.name)
     if engine == SGLANG:
         return shlex.join(
             [
+                *environment,
                 *("python", "-m", "sglang.launch_server", "--model-path", model, *trust),
                 *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", head),
                 *("--speculative-num-steps", str(steps), "--speculative-eagle-topk", "1"),
@@ -39,8 +51,10 @@ def launch_command(engine: str, target: TargetSpec, draft: DraftSpec, boundaries
             ]
         )
     speculative = {"method": "eagle3", "model": head, "num_speculative_tokens": steps}
-    command = shlex.join(["vllm", "serve", model, *trust, "--speculative-config", json.dumps(speculative)])
-    return f"VLLM_USE_V2_MODEL_RUNNER=0 {command}" if _needs_v1(engine, target, draft, boundaries) else command
+    if _needs_v1(engine, target, draft, boundaries):
+        environment.append("VLLM_USE_V2_MODEL_RUNNER=0")
+    words = ["vllm", "serve", model, *trust, "--speculative-config", json.dumps(speculative)]
+    return shlex.join([*environment, *words])
 
 
 def _needs_v1(engine: str, target: TargetSpec, draft: DraftSpec, boundaries: tuple[Boundary, ...] | None) -> bool:

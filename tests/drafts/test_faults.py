@@ -142,6 +142,7 @@ def test_a_declared_convention_settles_it(check: Any) -> None:
     )
     assert verdict.as_dict()["boundaries"] == [5, 21, 41]
     assert (verdict.convention, verdict.source) == ("layer_output", "user")
+    assert (verdict.command or "").startswith("EAGLE_ADAPTERS_CONVENTION=layer_output ")
     assert not [f for f in verdict.findings if f.code == "EA713"]
 
 

@@ -7,7 +7,7 @@ SGLANG := .venv-sglang/bin
 DOCS := .venv-docs/bin
 CODE := eagle_adapters tests benchmarks hatch_build.py .ci
 
-.PHONY: setup demo test lint format pages docs bench test-vllm test-sglang clean
+.PHONY: setup pair demo test lint format pages docs bench test-vllm test-sglang clean
 
 setup:  ## make .venv with everything for development
 	@$(PYTHON) .ci/env.py core
@@ -15,7 +15,10 @@ setup:  ## make .venv with everything for development
 demo: setup  ## the main job on a real model class: inspect, wrap, capture, prove
 	$(CORE)/eagle-adapters demo
 
-test: setup  ## the core suite
+pair: setup  ## train the small target and draft that acceptance is measured with; minutes, once
+	@$(CORE)/python -m eagle_adapters.testing.pair
+
+test: pair  ## the core suite
 	$(CORE)/python -m pytest -n 2 --dist loadscope
 
 lint: setup  ## style, types, layers, data files

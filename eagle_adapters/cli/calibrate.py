@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from eagle_adapters.cli.accept import (
@@ -31,6 +33,9 @@ def calibrate_draft(
     prompts: PromptFile,
     steps: Steps = 3,
     max_new_tokens: NewTokens = 64,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="Of the target's text; 0 counts greedy tokens.", min=0.0)
+    ] = 1.0,
     batch: Batch = 16,
     seed: Seed = 0,
     out: JsonFile = None,
@@ -52,6 +57,7 @@ def calibrate_draft(
             rows,
             steps=steps,
             max_new_tokens=max_new_tokens,
+            temperature=temperature,
             batch=batch,
             seed=seed,
             on_batch=tell,

@@ -169,6 +169,7 @@ def calibrate(
     readings: Sequence[Candidate] | None = None,
     steps: int = 3,
     max_new_tokens: int = 64,
+    temperature: float = 1.0,
     eos_token_id: int | Sequence[int] | None = None,
     batch: int = 16,
     seed: int = 0,
@@ -176,9 +177,10 @@ def calibrate(
 ) -> Calibration:
     """Rank the readings of a draft's ids by the acceptance they give on the target's own text.
 
-    The target runs once, with the states of all readings captured; only the draft runs for each reading. A reading is
-    excluded when the paired bootstrap over prompts puts it behind the best one with 95 % confidence, corrected for the
-    number of readings.
+    The target writes once, with the states of all readings captured; only the draft runs for each reading. The text is
+    sampled, since what is accepted of it is an expectation at every place (see `replay`), which tells close readings
+    apart long before counts of greedy tokens do. A reading is excluded when the paired bootstrap over prompts puts it
+    behind the best one with 95 % confidence, corrected for the number of readings.
 
     Args:
         model: the `transformers` target.
@@ -187,6 +189,7 @@ def calibrate(
         readings: what to try; default all `candidates` of the draft's ids.
         steps: tokens drafted at each place.
         max_new_tokens: of the target's text after each prompt.
+        temperature: of that text and of the draft; 0 counts greedy tokens.
         eos_token_id: ends a text.
         batch: prompts at a time.
         seed: of the bootstrap.
@@ -216,7 +219,9 @@ def calibrate(
         prompts,
         wanted,
         max_new_tokens=max_new_tokens,
+        temperature=temperature,
         batch=batch,
+        seed=seed,
         eos_token_id=eos_token_id,
         on_batch=on_batch,
     ):

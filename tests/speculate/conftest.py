@@ -12,6 +12,13 @@ from eagle_adapters.speculate.drafter import Drafter, load_drafter
 from eagle_adapters.testing.pair import Pair, load_pair
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("pair"):
+            # The first of them trains the pair if it is not in the cache.
+            item.add_marker(pytest.mark.timeout(1800))
+
+
 @pytest.fixture(scope="session")
 def pair() -> Pair:
     return load_pair()

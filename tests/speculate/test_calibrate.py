@@ -12,6 +12,8 @@ from eagle_adapters.errors import BoundaryError, UsageError
 from eagle_adapters.speculate.accept import bootstrap, measure, summarise
 from eagle_adapters.speculate.calibrate import Candidate, calibrate, candidates
 from eagle_adapters.speculate.drafter import load_drafter
+from eagle_adapters.speculate.recording import record, replay
+from eagle_adapters.speculate.speculate import speculate
 from eagle_adapters.testing.pair import Pair, prompts
 
 LAYERS = 8
@@ -34,13 +36,37 @@ def test_the_right_reading_is_found_in_every_convention(
 ) -> None:
     ids = None if convention is None else to_ids(pair.boundaries, convention, LAYERS)
     written = load_drafter(replace(drafter.spec, ids=ids), target)
-    result = calibrate(target, written, prompts(48), max_new_tokens=40, batch=24)
+    result = calibrate(target, written, prompts(24), max_new_tokens=28, batch=24)
     assert result.decided, result.verdict
     assert result.best is not None
     assert result.best.boundaries == pair.boundaries
     if convention is not None:
         assert convention in result.best.conventions
     assert all(ranked.behind is not None and ranked.behind.low > 0 for ranked in result.ranking[1:])
+
+
+@pytest.mark.pair
+def test_expected_acceptance_is_that_of_sampled_decoding(target: Any, pair: Pair, drafter: Any) -> None:
+    """The replay's expectation at the first place after a prompt against the mean of many sampled rounds."""
+    import torch
+
+    prompt, rows, steps = prompts(5, 16)[3], 400, 3
+    recordings = record(target, [prompt] * rows, pair.boundaries, max_new_tokens=steps + 2, temperature=1.0, batch=200)
+    expected = torch.cat([row[:1] for r in recordings for row in replay(drafter, r, pair.boundaries, steps)])
+    live = speculate(
+        target,
+        drafter,
+        [prompt] * rows,
+        steps=steps,
+        max_new_tokens=2,
+        temperature=1.0,
+        generator=torch.Generator().manual_seed(7),
+    )
+    sampled = torch.tensor([float(row[0]) for row in live.accepted])
+    spread = float((expected.var() / rows + sampled.var() / rows).sqrt())
+    assert len(expected) == rows
+    assert abs(float(expected.mean() - sampled.mean())) < 4 * spread
+    assert float(expected.std()) < float(sampled.std())
 
 
 @pytest.mark.pair

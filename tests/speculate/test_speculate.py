@@ -84,7 +84,7 @@ def test_a_row_ends_with_its_end_token(target: Any, drafter: Any) -> None:
 @pytest.mark.parametrize("tree", [None, Tree(3, 6)])
 def test_samples_are_distributed_as_those_of_the_target(target: Any, drafter: Any, tree: Tree | None) -> None:
     """Chi-square over the most likely triples of first tokens, and everything else."""
-    prompt, count, temperature = prompts(3, 32)[2], 1200, 0.8
+    prompt, count, temperature = prompts(3, 16)[2], 1200, 0.8
     expected = exact_triples(target, prompt, temperature, width=5)
     generator = torch.Generator().manual_seed(11)
     seen: dict[tuple[int, ...], int] = {}

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 import json
+import typing
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List, Optional  # noqa: UP035  the setters' annotations name them
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,9 @@ def setter(module: str, owner: str) -> Any:
     tree = ast.parse((models() / f"{module}.py").read_text())
     cls = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner)
     function = next(node for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == SETTER)
-    scope: dict[str, Any] = {"Optional": Optional, "List": List}
+    # one rank: it is the last one
+    one = SimpleNamespace(pp_group=SimpleNamespace(is_last_rank=True))
+    scope: dict[str, Any] = {"Optional": typing.Optional, "List": typing.List, "get_parallel": lambda: one}
     exec(compile(ast.Module([function], []), f"{module}.py", "exec"), scope)
     return scope[SETTER]
 

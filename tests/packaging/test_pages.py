@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import tomllib
 
 import pytest
 
@@ -15,6 +16,14 @@ PAGES = runpy.run_path(str(data_root() / ".ci" / "pages.py"))["pages"]()
 @pytest.mark.parametrize("path", sorted(PAGES), ids=lambda path: path.name)
 def test_a_generated_page_is_up_to_date(path):
     assert path.read_text("utf-8") == PAGES[path], "run: make pages"
+
+
+def test_every_page_is_in_the_navigation():
+    root = data_root()
+    site = tomllib.loads((root / "zensical.toml").read_text("utf-8"))["project"]
+    listed = [page for entry in site["nav"] for page in entry.values()]
+
+    assert sorted(listed) == sorted(path.name for path in (root / "docs").glob("*.md"))
 
 
 def test_every_code_is_on_the_page():

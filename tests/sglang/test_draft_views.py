@@ -48,7 +48,7 @@ def setter(module: str, owner: str) -> Any:
     function = next(node for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == SETTER)
     # one rank: it is the last one
     one = SimpleNamespace(pp_group=SimpleNamespace(is_last_rank=True))
-    scope: dict[str, Any] = {"Optional": typing.Optional, "List": typing.List, "get_parallel": lambda: one}
+    scope: dict[str, Any] = {"Optional": typing.Optional, "List": list, "get_parallel": lambda: one}
     exec(compile(ast.Module([function], []), f"{module}.py", "exec"), scope)
     return scope[SETTER]
 

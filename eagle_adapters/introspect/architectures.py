@@ -34,7 +34,8 @@ def vllm_architecture(files: Files, name: str) -> ClassDefinition | None:
         for key, entry in zip(value.keys, value.values, strict=True) if isinstance(value, ast.Dict) else ():
             if isinstance(key, ast.Constant) and key.value == name and isinstance(entry, ast.Tuple):
                 module, qualname = (getattr(part, "value", "") for part in entry.elts[:2])
-                found = files.member(f"{VLLM_MODELS}.{module}", qualname)
+                home = module if module.startswith("vllm.") else f"{VLLM_MODELS}.{module}"
+                found = files.member(home, qualname)
                 return found if isinstance(found, ClassDefinition) else None
     return None
 

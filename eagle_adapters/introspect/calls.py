@@ -17,6 +17,9 @@ from eagle_adapters.introspect.values import Arguments, Bound, Closure, Frame, I
 MAX_DEPTH = 14
 """How many calls deep constructors are followed."""
 
+MAX_RECURSION = 3
+"""How often one function may be inside itself (a constructor that makes modules of its own class, say)."""
+
 
 class Interpreter(Expressions):
     """Evaluates expressions and calls; fills the slots of instances.
@@ -30,6 +33,7 @@ class Interpreter(Expressions):
         super().__init__(classes)
         self.inner = inner
         self._makers: list[Instance] = []
+        self._running: list[ast.FunctionDef | ast.Lambda] = []
         self._depth = 0
 
     def construct(self, instance: Instance) -> None:
@@ -139,20 +143,28 @@ class Interpreter(Expressions):
         if name == "init_vllm_registered_model":
             return self._registered(arguments, where)
         if "layer_fn" in parameters:  # make_layers of both engines and its relatives
-            made: list[Values] = []
-            for maker in arguments.at(parameters.index("layer_fn"), "layer_fn"):
-                made.append(self.call(maker, Arguments(), where))
-            layers = Items("list", [("0", unite(*made) or (self._dynamic(where),))])
+            layers = Items("list")
+            for _ in range(2):
+                makers = arguments.at(parameters.index("layer_fn"), "layer_fn")
+                layers.append(
+                    unite(*(self.call(maker, Arguments(), where) for maker in makers)) or (self._dynamic(where),)
+                )
             return (self._instance(MODULE_LIST, Arguments(((layers,),)), where),)
         if is_static(function) and function.owner is not None and any(instances_in(arguments.at(0, ""))):
             arguments = Arguments(arguments.positional[1:], arguments.named)
         return self._run_function(function.node, arguments, Frame(function.file, owner=function.owner))
 
     def _run_function(self, node: ast.FunctionDef | ast.Lambda, arguments: Arguments, frame: Frame) -> Values:
+        if self._running.count(node) > MAX_RECURSION:
+            return ()
         frame.variables.update(self._bind(node.args, arguments, frame))
-        if isinstance(node, ast.Lambda):
-            return self.evaluate(node.body, frame)
-        self.run(node.body, frame)
+        self._running.append(node)
+        try:
+            if isinstance(node, ast.Lambda):
+                return self.evaluate(node.body, frame)
+            self.run(node.body, frame)
+        finally:
+            self._running.pop()
         return unite(*frame.returns)
 
     def _bind(self, signature: ast.arguments, arguments: Arguments, frame: Frame) -> Iterator[tuple[str, Values]]:
@@ -208,6 +220,11 @@ class Interpreter(Expressions):
 
     def _instance(self, cls: ClassDefinition | External, arguments: Arguments, where: str) -> Instance:
         return Instance(self, cls, arguments, where, maker=self._makers[-1] if self._makers else None)
+
+    def part_of(self, container: Instance) -> Instance:
+        """A slice of a container: its first item only, so that it shows as a part."""
+        items = Items("list", container.pairs()[:1])
+        return self._instance(container.cls, Arguments(((items,),)), container.where)
 
     def _dynamic(self, where: str) -> Instance:
         maker = self._makers[-1] if self._makers else None

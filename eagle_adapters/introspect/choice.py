@@ -132,7 +132,7 @@ def choose(target: str, stacks: Sequence[Stack], *, forced: bool = False) -> Sta
     Raises:
         IntrospectionError: EA201 two equally good answers, EA202 none.
     """
-    verdicts = sorted(map(weigh, stacks), key=lambda verdict: -verdict.score)
+    verdicts = sorted(map(weigh, _whole(stacks)), key=lambda verdict: -verdict.score)
     best: dict[object, Verdict] = {}
     for verdict in verdicts:  # the same list seen from two owners: the better owner, else the deeper one
         layers = verdict.stack.layers
@@ -148,6 +148,14 @@ def choose(target: str, stacks: Sequence[Stack], *, forced: bool = False) -> Sta
     if len(rivals) > 1:
         _two(target, rivals)
     return possible[0].stack
+
+
+def _whole(stacks: Sequence[Stack]) -> list[Stack]:
+    """The stacks without those that hold a part of the layers of another one (a slice for a faster path, say)."""
+    layers = [set[object]() if s.layers is None else {c.node.key for c in s.layers.node.children()} for s in stacks]
+    return [
+        stack for stack, own in zip(stacks, layers, strict=True) if not own or not any(own < all_ for all_ in layers)
+    ]
 
 
 def _none(target: str, verdicts: Sequence[Verdict]) -> NoReturn:

@@ -43,6 +43,10 @@ class Expressions(Statements):
         """What calling a value may give."""
 
     @abstractmethod
+    def part_of(self, container: Instance) -> Instance:
+        """A slice of a container: its first item only, so that it shows as a part."""
+
+    @abstractmethod
     def call_node(self, node: ast.Call, frame: Frame) -> Values:
         """What a call expression may give."""
 
@@ -84,7 +88,8 @@ class Expressions(Statements):
             case (
                 ast.ListComp(elt=element, generators=generators) | ast.GeneratorExp(elt=element, generators=generators)
             ):
-                return (Items("list", [("0", self.evaluate(element, self._inside(generators, frame)))]),)
+                inside = self._inside(generators, frame)
+                return (Items("list", [(name, self.evaluate(element, inside)) for name in ("0", "1")]),)
             case ast.DictComp(key=key, value=value, generators=generators):
                 inside = self._inside(generators, frame)
                 return (Items("dict", [(self.key_of(key, inside), self.evaluate(value, inside))]),)
@@ -120,7 +125,9 @@ class Expressions(Statements):
     def _subscript(self, value: ast.expr, index: ast.expr, frame: Frame) -> Values:
         values = self.evaluate(value, frame)
         if isinstance(index, ast.Slice):
-            return values
+            return tuple(Items("list", value.pairs[:1]) for value in values if isinstance(value, Items)) + tuple(
+                self.part_of(value) for value in values if isinstance(value, Instance) and value.is_container
+            )
         keys = [key for key in self.evaluate(index, frame) if isinstance(key, str)]
         if isinstance(index, ast.Constant) and isinstance(index.value, int):
             keys = [str(index.value)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from eagle_adapters.introspect.anatomy import Fact, Number
 from eagle_adapters.introspect.nodes import Child, Node
+from eagle_adapters.introspect.words import says_other
 
 CAPTURES = ("_maybe_add_hidden_state", "layers_to_capture", "aux_hidden_state_layers")
 """Names in a forward that captures on request: vllm 0.32.0 `EagleModelMixin`, sglang 0.5.23 `layers_to_capture`."""
@@ -137,6 +138,8 @@ def find_head(chain: Sequence[Step]) -> Fact | None:
 
 def find_final_norm(chain: Sequence[Step]) -> Fact | None:
     """The norm after the last layer: in the decoder, else in the module around it."""
+    if chain[-1].node.dynamic:
+        return None
     for step in reversed(chain[-2:]):
         children = step.node.children()
         for child in _named(children, _NORMS):
@@ -144,7 +147,7 @@ def find_final_norm(chain: Sequence[Step]) -> Fact | None:
         for child in children:
             name = child.name.lower()
             kind = child.node.class_name.rpartition(":")[2].lower()
-            if "norm" in f"{name} {kind}" and not any(word in name for word in _NOT_FINAL):
+            if "norm" in f"{name} {kind}" and not says_other(name) and not any(word in name for word in _NOT_FINAL):
                 return _fact(step, child)
     return None
 

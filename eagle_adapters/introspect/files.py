@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from pathlib import Path
 
 OPAQUE = frozenset({"torch", "numpy", "triton"}) | sys.stdlib_module_names
 """Packages whose classes are named but not read."""
+
+_LAZY = frozenset({"torch", "transformers", "transformers.models"})
+"""Packages that import everything with `*`; no name is searched for through them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -187,10 +191,19 @@ class Files:
                 return External(found.name) if opaque and not isinstance(found, ModuleReference) else found
         if fallback is not None:
             return fallback
-        for module in file.stars:
+        for module in file.stars if file.module not in _LAZY else ():
             star = self.file(module)
             if star is not None and (found := self.look_up(star, name, trail)) is not None:
                 return found
+        return None
+
+    def lazy(self, name: str) -> Definition | None:
+        """A model class that `transformers` exports under its own name (5.19.0, models/*/modeling_*.py)."""
+        folder = self.place("transformers.models")
+        pattern = re.compile(rf"^class {re.escape(name)}\b", re.MULTILINE)
+        for path in sorted(folder.glob("*/modeling_*.py")) if folder is not None else ():
+            if pattern.search(path.read_text("utf-8")):
+                return self.member(f"transformers.models.{path.parent.name}.{path.stem}", name)
         return None
 
     def _bound(

@@ -53,7 +53,13 @@ def is_idle(function: ast.expr, frame: Frame) -> bool:
     known = frame.variables.get(base.id)
     if known is not None and not any(isinstance(value, Imported) for value in known):
         return False
-    if base is not function and base.id[:1].isupper():
-        return False
-    here = any(isinstance(bound, ast.FunctionDef) for bound in frame.file.names.get(name, ()))
+    bound = frame.file.names.get(base.id, ())
+    if base is not function and (base.id[:1].isupper() or any(isinstance(_value(made), ast.Dict) for made in bound)):
+        return False  # a class, or a table of classes
+    here = any(isinstance(made, ast.FunctionDef) for made in frame.file.names.get(name, ()))
     return not here and not MAKES.search(name)
+
+
+def _value(statement: ast.stmt) -> ast.expr | None:
+    value = getattr(statement, "value", None)
+    return value if isinstance(value, ast.expr) else None

@@ -56,6 +56,8 @@ def _class(files: Files, name: str) -> ClassDefinition:
     if file is None:
         _missing(name, f"no source of module {module!r}" if module else "no module in the name")
     found = files.look_up(file, qualname)
+    if not isinstance(found, ClassDefinition) and file.module == "transformers":
+        found = files.lazy(qualname)
     if not isinstance(found, ClassDefinition):
         _missing(name, f"no class {qualname!r} in {file.path}")
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from itertools import count
 from typing import NoReturn
@@ -20,6 +21,9 @@ from eagle_adapters.introspect.choice import Stack, choose
 from eagle_adapters.introspect.facts import Step, join
 from eagle_adapters.introspect.nodes import Child, Node
 from eagle_adapters.introspect.words import says_other
+
+MAX_PATHS = 3
+"""By how many paths a shared module is looked at; `choose` takes the one with the most evidence."""
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
@@ -51,7 +55,7 @@ def is_layer_list(node: Node) -> bool:
 
 
 def _stacks(root: Node, *, everything: bool) -> Iterator[Stack]:
-    """Lists of layers below the target, by the plainest path to the owner: fewest foreign names, then shortest.
+    """Lists of layers below the target, by the plainest paths to the owner: fewest foreign names, then shortest.
 
     Unless `everything` is asked for, modules under foreign names (vision, draft, ...) are looked into only when nothing
     was found elsewhere, or when the target declares its language model and it was not met yet: else they cannot win.
@@ -59,27 +63,29 @@ def _stacks(root: Node, *, everything: bool) -> Iterator[Stack]:
     declared = _declared(root)
     found = False
     order = count()
-    seen: set[Hashable] = set()
-    queue: list[tuple[int, int, int, tuple[Step, ...], bool]] = [
-        (0, 0, next(order), (Step("", root, root.where),), False)
-    ]
+    visits: Counter[Hashable] = Counter()
+    queue: list[tuple[int, int, int, tuple[Step, ...], bool]] = []
+    heapq.heappush(queue, (0, 0, next(order), (Step("", root, root.where),), False))
     while queue:
         foreign, depth, _, chain, inside = heapq.heappop(queue)
         step = chain[-1]
-        if foreign and found and not everything and declared <= seen:
+        if foreign and found and not everything and declared <= visits.keys():
             return
+        visits[step.node.key] += 1
+        if visits[step.node.key] > MAX_PATHS:
+            continue
         inside = inside or step.node.key in declared
-        if depth and is_layer_list(step.node):  # reported under every owner: `choose` takes the better one
+        if depth and is_layer_list(step.node):
             found = True
-            seen.add(step.node.key)
             name = step.path.rpartition(".")[2]
             yield Stack(chain[:-1], Child(name, step.node, step.where, step.others), inside)
-        elif step.node.key not in seen:
-            seen.add(step.node.key)
-            if step.node.dynamic:
-                found = True
-                yield Stack(chain, None, inside)
-            for child in step.node.children():
+            continue
+        if step.node.dynamic:
+            found = True
+            yield Stack(chain, None, inside)
+        above = {before.node.key for before in chain}
+        for child in step.node.children():
+            if child.node.key not in above:
                 other = says_other(child.name) and not step.node.transparent
                 below = (*chain, Step(join(step.path, child.name), child.node, child.where, child.others))
                 heapq.heappush(queue, (foreign + other, depth + 1, next(order), below, inside))
@@ -148,7 +154,7 @@ def _describe(stack: Stack, agent: Agent) -> Anatomy:
         target=chain[0].node.class_name,
         agent=agent,
         chain=tuple(
-            Link(step.path, step.node.class_name, step.where, step.node.transparent, step.node.dynamic)
+            Link(step.path, step.node.class_name, step.where, step.node.transparent, step.node.dynamic, step.others)
             for step in chain
         ),
         layers=None if stack.layers is None else Fact(stack.path, stack.layers.where, stack.layers.node.class_name),

@@ -16,7 +16,7 @@ OTHER = _table(
     """
     vision visual visuals vit vlm image images img pixel video audio audios speech acoustic sound voice whisper
     siglip clip sam dino tower towers projector proj connector merger mergers resampler qformer perceiver abstractor
-    talker codec codebook code2wav token2wav vocoder vae dit diffusion flow depth predictor
+    talker codec codebook code2wav token2wav vocoder vae dit diffusion flow depth local predictor
     draft drafter mtp nextn eagle eagle3 medusa speculator adapter adapters teacher
     """
 )

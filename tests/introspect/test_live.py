@@ -230,7 +230,21 @@ def test_a_module_registered_twice_is_one_answer():
     model = Wrapper(model=CausalLM())
     model.language_model = model.model
     model.layers = model.model.model.layers
-    assert inspect_model(model).decoder.path == "model.model"
+    assert inspect_model(model).decoder.path == "language_model.model"  # of two names, the one that says text
+
+
+def test_a_shortcut_to_the_decoder_does_not_hide_the_head():
+    model = Wrapper(visual=Encoder(), language_model=CausalLM())
+    model.model = model.language_model.model
+    anatomy = inspect_model(model)
+    assert paths(anatomy) == ["", "language_model", "language_model.model"]
+    assert anatomy.head.path == "language_model.lm_head"
+
+
+def test_a_list_of_some_of_the_layers_is_not_the_decoder():
+    decoder = Decoder()
+    decoder.fast_decoder = Wrapper(embed_tokens=decoder.embed_tokens, decoder_layers=decoder.layers[:2])
+    assert inspect_model(CausalLM(decoder)).layers.path == "model.layers"
 
 
 def test_cycles_end():

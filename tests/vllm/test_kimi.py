@@ -1,0 +1,52 @@
+"""Kimi-K2.5: the hook is there on stock vLLM, and still it does not serve; with the plug-in it serves every boundary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eagle_adapters.verify.vllm.draft import fit_fc, save_draft
+from eagle_adapters.verify.vllm.reference import match_states, observed_states
+
+
+def test_stock_stops_at_the_image_token(cases, stock) -> None:
+    case = cases("kimi_k25")
+    outcome = stock.run(case.job(case.draft))
+    assert outcome.error is not None
+    assert "media_placeholder_token_id" in outcome.error
+
+
+@pytest.mark.parametrize("boundaries", [(2, 4, 5), (0, 4, 8), (1, 8)], ids=str)
+def test_serves_every_boundary(boundaries, cases, stock, ours, tmp_path: Path) -> None:
+    case = cases("kimi_k25")
+    save_draft(tmp_path / "draft", fc=fit_fc(case.reference, boundaries), head=case.head, ids=boundaries)
+    plain = stock.run(case.job())
+    outcome = ours.run(case.job(tmp_path / "draft", observe=str(tmp_path / "seen")))
+    assert plain.error is None
+    assert outcome.error is None
+    assert outcome.tokens == plain.tokens == [case.generated]
+    assert outcome.accepted > 0
+    matches = match_states(
+        observed_states(tmp_path / "seen", case.reference.tokens), case.reference.states, boundaries
+    )
+    assert all(m.nearest == m.boundary and m.error < 1e-3 and m.margin > 20 for m in matches)
+
+
+def test_acceptance_drops_with_shifted_boundaries(cases, ours) -> None:
+    case = cases("kimi_k25")
+    right = ours.run(case.job(case.draft))
+    shifted = ours.run(case.job(case.shifted, environment={"EAGLE_ADAPTERS_CONVENTION": "boundary"}))
+    assert shifted.error is None
+    assert shifted.tokens == right.tokens
+    assert shifted.workers[0]["layers"] == [[1, 3, 4]]
+    assert shifted.accepted < right.accepted
+
+
+def test_ids_of_layer_outputs_give_the_same_boundaries(cases, ours) -> None:
+    case = cases("kimi_k25")
+    right = ours.run(case.job(case.draft))
+    same = ours.run(case.job(case.shifted))
+    assert same.error is None
+    assert same.workers[0]["layers"] == right.workers[0]["layers"] == [[2, 4, 5]]
+    assert same.accepted == right.accepted

@@ -236,19 +236,24 @@ def _check(forward: Forward, residual: Residual) -> None:
 
 
 def _notes(forward: Forward) -> list[Diagnostic]:
-    out = []
-    for loop in forward.loops:
-        for place in loop.changed_before:
-            out.append(
-                Diagnostic(
-                    "EA429",
-                    "the stream is changed between two layers, before the layer call",
-                    Severity.NOTE,
-                    where=place,
-                    consequence="the boundary is taken before this change",
-                )
-            )
-    return out
+    """Places where the stream changes after one layer and before the next: the boundary is the state before that."""
+    places = [place for loop in forward.loops for place in loop.changed_before]
+    places += [
+        forward.method.where(call)
+        for loop in forward.loops
+        for call in loop.calls
+        if any(keyword.arg == "post_residual_addition" for keyword in call.keywords)
+    ]
+    return [
+        Diagnostic(
+            "EA429",
+            "the stream is changed between two layers",
+            Severity.NOTE,
+            where=place,
+            consequence="the boundary is taken before this change",
+        )
+        for place in places
+    ]
 
 
 def _relays(forward: Forward) -> bool:

@@ -118,7 +118,12 @@ class _Stripper(ast.NodeTransformer):
         return any(self.is_capture(inner) for inner in ast.walk(node))
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        return [kept for statement in body for kept in self.statement(statement)]
+        out: list[ast.stmt] = []
+        for statement in body:
+            out += self.statement(statement)
+            if out and isinstance(out[-1], ast.Return):
+                break  # what follows was only reached with a capture
+        return out
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
         if not self.uses(node):
@@ -128,8 +133,10 @@ class _Stripper(ast.NodeTransformer):
             if value is not None:
                 return self.block(node.body if value else node.orelse)
             node.test = self.rest(node.test)
-            node.body = self.block(node.body) or [ast.Pass()]
-            node.orelse = self.block(node.orelse)
+            node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+            if not node.body and not node.orelse:
+                return []
+            node.body = node.body or [ast.Pass()]
             return [node]
         if isinstance(node, ast.For | ast.While | ast.With):
             node.body = self.block(node.body) or [ast.Pass()]

@@ -9,7 +9,7 @@ shown is `UNKNOWN`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eagle_adapters.codegen.batched import read_batched
@@ -43,42 +43,69 @@ def read_residual(forward: Forward, decoder: ClassSource, layers: Sequence[Class
         return Residual(StreamForm.UNKNOWN, (Evidence(where, f"the class of {loop.iteration.layers} cannot be read"),))
     if loop.batch is not None:
         return read_batched(forward, classes)
-    deferred = _deferred(classes)
+    partial, sharded = _partial(classes), _sharded(classes)
     if loop.residual is None:
-        evidence = Evidence(where, f"the loop carries {loop.hidden} alone")
-        return Residual(StreamForm.SINGLE, (evidence, *deferred), not deferred)
-    shown = [_layer_form(loop, cls) for cls in classes]
-    shown += [after] if (after := _after_loop(forward, decoder)) is not None else []
-    evidence_all = tuple(s.evidence for s in shown)
-    forms = {s.form for s in shown} - {None}
-    if len(forms) > 1 or StreamForm.UNKNOWN in forms:
-        return Residual(StreamForm.UNKNOWN, evidence_all)
-    form = next((form for form in forms if form is not None), StreamForm.COMPLETE)
-    float16 = next((s.float16 for s in shown if s.float16), None)
-    scaling = (Evidence(float16, "the stream is scaled in float16"),) if float16 else ()
-    return Residual(form, (*evidence_all, *deferred, *scaling), not deferred, float16 is None)
+        form: StreamForm | None = StreamForm.SINGLE
+        shown = [_Shown(form, Evidence(where, f"the loop carries {loop.hidden} alone"))]
+    else:
+        shown = [_layer_form(loop, cls) for cls in classes]
+        shown += [after] if (after := _after_loop(forward, decoder)) is not None else []
+        forms = {each.form for each in shown} - {None}
+        form = StreamForm.UNKNOWN if len(forms) > 1 else next(iter(forms), StreamForm.COMPLETE)
+    float16 = next((Evidence(each.float16, "the stream is scaled in float16") for each in shown if each.float16), None)
+    return Residual(
+        form or StreamForm.COMPLETE,
+        (*(each.evidence for each in shown), *(limit for limit in (partial, sharded, float16) if limit is not None)),
+        tensor_parallel_safe=partial is None,
+        float16_safe=float16 is None,
+        sequence_parallel_safe=sharded is None,
+    )
 
 
 def _several_streams(forward: Forward, classes: Sequence[ClassSource]) -> Evidence | None:
-    places: list[tuple[ast.AST, str]] = [(forward.tree, str(forward.method.file))]
-    places += [(cls.node, str(cls.module.file)) for cls in classes]
-    for tree, file in places:
-        for node in ast.walk(tree):
-            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    for node, name in _names(forward.tree):
+        if any(sign in name.lower() for sign in _STREAM_SIGNS):
+            return Evidence(forward.method.where(node), f"`{name}`: several parallel residual streams")
+    for cls in classes:
+        for node, name in _names(cls.node):
             if any(sign in name.lower() for sign in _STREAM_SIGNS):
-                line = forward.method.where(node) if tree is forward.tree else f"{file}:{getattr(node, 'lineno', 0)}"
-                return Evidence(line, f"`{name}`: several parallel residual streams")
+                where = f"{cls.module.file}:{getattr(node, 'lineno', 0)}"
+                return Evidence(where, f"`{name}`: several parallel residual streams")
     return None
 
 
-def _deferred(classes: Sequence[ClassSource]) -> tuple[Evidence, ...]:
+def _partial(classes: Sequence[ClassSource]) -> Evidence | None:
+    """Where a layer may hand on a sum that is not reduced over tensor-parallel ranks yet."""
     for cls in classes:
-        for node in ast.walk(cls.node):
-            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-            if name in _DEFERRED_SIGNS:
+        reduces = any("all_reduce" in name for _, name in _names(cls.node))
+        for node, name in _names(cls.node):
+            unreduced = (
+                isinstance(node, ast.keyword) and name == "reduce_results" and ast.unparse(node.value) == "False"
+            )
+            if name in _DEFERRED_SIGNS or (unreduced and not reduces):
                 says = f"`{name}`: a layer may hand on a partial sum under tensor parallelism"
-                return (Evidence(f"{cls.module.file}:{getattr(node, 'lineno', 0)}", says),)
-    return ()
+                return Evidence(f"{cls.module.file}:{getattr(node, 'lineno', 0)}", says)
+    return None
+
+
+def _sharded(classes: Sequence[ClassSource]) -> Evidence | None:
+    """Where a layer may keep only the rank's share of the rows."""
+    for cls in classes:
+        for node, name in _names(cls.node):
+            if name == "sequence_parallel_chunk":
+                says = "a layer may hand on only the rank's share of the rows under sequence parallelism"
+                return Evidence(f"{cls.module.file}:{getattr(node, 'lineno', 0)}", says)
+    return None
+
+
+def _names(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node, node.attr
+        elif isinstance(node, ast.Name):
+            yield node, node.id
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node, node.arg
 
 
 @dataclass(frozen=True, slots=True)

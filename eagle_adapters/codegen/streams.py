@@ -46,12 +46,14 @@ class Residual:
         tensor_parallel_safe: False when a layer may hand on a partial sum that a later layer reduces; the state is
             then right only with one tensor-parallel rank.
         float16_safe: False when the layers scale the stream in float16, so that states differ by a factor there.
+        sequence_parallel_safe: False when layers may hand on only the rank's share of the rows; refuse that mode then.
     """
 
     form: StreamForm
     evidence: tuple[Evidence, ...]
     tensor_parallel_safe: bool = True
     float16_safe: bool = True
+    sequence_parallel_safe: bool = True
 
     def refusal(self) -> Diagnostic | None:
         """Why the stream cannot be read as one tensor, or None when it can."""

@@ -18,7 +18,8 @@ LOOP = """        for layer in islice(self.layers, self.start_layer, self.end_la
 """
 RETURN = "        return hidden_states\n"
 
-VLLM_LOOP = """        aux_hidden_states = self._maybe_add_hidden_state([], self.start_layer, hidden_states.clone(), residual)
+VLLM_LOOP = """        aux_hidden_states = []
+        self._maybe_add_hidden_state(aux_hidden_states, self.start_layer, hidden_states.clone(), residual)
         for i, layer in enumerate(islice(self.layers, self.start_layer, self.end_layer)):
             hidden_states, residual = layer(positions, hidden_states, residual)
             self._maybe_add_hidden_state(aux_hidden_states, i + 1, hidden_states, residual)

@@ -232,3 +232,19 @@ def test_a_deferred_all_reduce_is_only_safe_on_one_rank(tmp_path: Path) -> None:
     residual = read(tmp_path, FUSED, layer, FUSED_END)
     assert residual.form is StreamForm.SUM
     assert not residual.tensor_parallel_safe
+
+
+def test_an_unreduced_product_is_only_safe_when_the_layer_reduces_it(tmp_path: Path) -> None:
+    layer = LLAMA + "\n    def make(self):\n        self.mlp = MLP(reduce_results=False)\n"
+    assert not read(tmp_path, FUSED, layer, FUSED_END).tensor_parallel_safe
+    (tmp_path / "again").mkdir()
+    reduced = layer.replace("return self.mlp(hidden_states)", "return all_reduce(self.mlp(hidden_states))")
+    assert read(tmp_path / "again", FUSED, reduced, FUSED_END).tensor_parallel_safe
+
+
+def test_sharded_rows_are_the_same_stream_but_not_whole(tmp_path: Path) -> None:
+    chunk = "        residual = sequence_parallel_chunk(residual)\n        hidden_states, residual = self.second"
+    residual = read(tmp_path, FUSED, LLAMA.replace("        hidden_states, residual = self.second", chunk), FUSED_END)
+    assert residual.form is StreamForm.SUM
+    assert not residual.sequence_parallel_safe
+    assert residual.tensor_parallel_safe

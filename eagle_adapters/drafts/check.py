@@ -212,7 +212,7 @@ def _explain(target: TargetSpec, engine: str, answer: Support, *, wanted: bool) 
                 found=answer.reason,
                 where="architectures",
                 consequence="without the interface the engine stops when it loads the draft",
-                next_step=f"eagle-adapters inspect {name} --engine {engine}",
+                next_step=answer.next_step or f"eagle-adapters inspect {name} --engine {engine}",
             )
         ]
     blocked = answer.status is Status.BLOCKED

@@ -108,16 +108,16 @@ def views(engine: str, draft: DraftSpec, target: TargetSpec) -> tuple[EngineView
 
 def sglang_convention(target: TargetSpec) -> Convention:
     """What SGLang's class for this target takes explicit ids to mean."""
-    if any(name in _FIRST_IS_ONE for name in target.architectures):
+    if any(name in _FIRST_IS_ONE for name in target.engine_names):
         return Convention.FIRST_IS_ONE
-    if any(name in _UNLESS_LAST for name in target.architectures):
+    if any(name in _UNLESS_LAST for name in target.engine_names):
         return Convention.UNLESS_LAST
     return Convention.LAYER_OUTPUT
 
 
 def unreachable(engine: str, target: TargetSpec, boundary: int) -> str | None:
     """Why the engine's own class for this target cannot capture `boundary`, or None when it can."""
-    names = target.architectures
+    names = target.engine_names
     if engine == SGLANG and boundary == target.num_layers and not any(name in _SGLANG_LAST for name in names):
         return f"{RELEASES[engine]} records layers before they run, so the last output is never recorded"
     if engine == VLLM and boundary == 0 and any(name in _VLLM_NOT_FIRST for name in names):
@@ -151,7 +151,7 @@ def _sglang(draft: DraftSpec, target: TargetSpec) -> EngineView:
     ids = _claim(draft, [f"eagle_config.{IDS}"])
     convention = sglang_convention(target)
     width = ids or (_claim(draft, [IDS]) if draft.latent else None)
-    shift = 1 if any(name.startswith("MiniMaxM3") and "Conditional" in name for name in target.architectures) else 0
+    shift = 1 if any(name.startswith("MiniMaxM3") and "Conditional" in name for name in target.engine_names) else 0
     boundaries = _defaults(target, shift) if ids is None else _convert(ids.value, convention, target)
     return EngineView(SGLANG, RELEASES[SGLANG], ids, convention, boundaries, _num_aux(draft, width, draft.document))
 

@@ -28,11 +28,13 @@ class Support:
         status: `ok` the engine's own class has the interface, `adapter` this library must supply it, `blocked` refused.
         reason: why, with the release it was read in.
         known: False when nothing but the absence of a class from a list speaks for `adapter`.
+        next_step: what to do, where it is not the usual.
     """
 
     status: Status
     reason: str
     known: bool = True
+    next_step: str | None = None
 
 
 Decide = Callable[[TargetSpec, str], Support]
@@ -55,6 +57,14 @@ def engine_support(target: TargetSpec, engine: str) -> Support:
     native = next((name for name in names if name in NATIVE[engine]), None)
     if native is not None:
         return Support(Status.OK, f"{native} has the interface in {release}")
+    respelt = next((name for name in target.engine_names if name in NATIVE[engine]), None)
+    if respelt is not None:
+        return Support(
+            Status.ADAPTER,
+            f"{release} knows this class as {respelt}",
+            known=False,
+            next_step=f'write "architectures": ["{respelt}"] in the target\'s config.json',
+        )
     if row is not None:
         status = getattr(row, "status", "unproven")
         return Support(Status.ADAPTER, f"the family {family} has an adapter for {engine}, {status}")

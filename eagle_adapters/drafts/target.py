@@ -94,6 +94,11 @@ class TargetSpec:
     tied: bool
     document: Mapping[str, Any]
 
+    @property
+    def engine_names(self) -> tuple[str, ...]:
+        """The class names, and their spelling in the engines: transformers writes `Kimi_K25...`, they `KimiK25...`."""
+        return (*self.architectures, *(name.replace("_", "") for name in self.architectures if "_" in name))
+
 
 def read_target(source: str | Path) -> TargetSpec:
     """The `TargetSpec` of a target.

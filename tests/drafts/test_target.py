@@ -113,6 +113,8 @@ def support_of(architecture: str, engine: str, make_target: Make) -> Support:
         ("LlamaForCausalLM", "vllm", Status.OK, True),
         ("KimiK25ForConditionalGeneration", "sglang", Status.OK, True),
         ("Qwen3VLForConditionalGeneration", "vllm", Status.OK, True),
+        # as transformers spells it; no engine does
+        ("Kimi_K25ForConditionalGeneration", "vllm", Status.ADAPTER, False),
         # the hook without the embedding and the head
         ("Qwen2MoeForCausalLM", "sglang", Status.ADAPTER, False),
         ("InternVLChatModel", "sglang", Status.ADAPTER, False),
@@ -126,6 +128,14 @@ def test_support_of_known_and_unknown_classes(
     found = support_of(architecture, engine, make_target)
     assert (found.status, found.known) == (status, known)
     assert found.reason
+
+
+def test_another_spelling_of_a_class_is_said(make_draft: Make, make_target: Make) -> None:
+    target = make_target(small.kimi_config(architectures=["Kimi_K25ForConditionalGeneration"]))
+    verdict = check_draft(target, make_draft(small.llama_config([2, 30, 58]), small.llama_tensors()), "sglang")
+    (finding,) = [f for f in verdict.findings if f.severity == "warning"]
+    assert (finding.code, verdict.verdict) == ("EA773", Status.ADAPTER)
+    assert '["KimiK25ForConditionalGeneration"]' in (finding.next_step or "")
 
 
 def test_a_target_without_architectures_is_blocked(make_target: Make) -> None:

@@ -1,4 +1,4 @@
-"""The entry point `vllm.general_plugins`: adapt the target's classes when an engine is asked for EAGLE-3, and only then.
+"""The entry point `vllm.general_plugins`: adapt the target's classes when an engine is asked for EAGLE-3, only then.
 
 vLLM calls `register` in every process it starts (vllm 0.32.0, plugins/__init__.py) and lets its errors through. It only
 leaves word with three modules: where the configuration is made (ids are settled, wrong ones are refused before anything
@@ -57,11 +57,11 @@ def _watch_workers(module: ModuleType) -> None:
     start = module.WorkerBase.__init__
 
     @functools.wraps(start)
-    def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+    def start_asked(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         _ask(vllm_config)
         start(self, vllm_config, *args, **kwargs)
 
-    module.WorkerBase.__init__ = __init__
+    module.WorkerBase.__init__ = start_asked
 
 
 def _watch_classes(module: ModuleType) -> None:
@@ -74,7 +74,7 @@ def _watch_classes(module: ModuleType) -> None:
             _adapt(found[0])
         return found
 
-    module.get_model_architecture = get_model_architecture
+    vars(module)["get_model_architecture"] = get_model_architecture
 
 
 def _ask(config: Any) -> None:

@@ -1,4 +1,4 @@
-"""Kimi-K2.5: the hook is there on stock vLLM, and still it does not serve; with the plug-in it serves every boundary."""
+"""Kimi-K2.5: stock vLLM has the hook and still does not serve it; with the plug-in it serves every boundary."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def test_serves_every_boundary(boundaries, cases, stock, ours, tmp_path: Path) -
     assert outcome.error is None
     assert outcome.tokens == plain.tokens == [case.generated]
     assert outcome.accepted > 0
-    matches = match_states(
-        observed_states(tmp_path / "seen", case.reference.tokens), case.reference.states, boundaries
-    )
+    matches = match_states(observed_states(tmp_path / "seen", case.reference.tokens), case.reference.states, boundaries)
     assert all(m.nearest == m.boundary and m.error < 1e-3 and m.margin > 20 for m in matches)
 
 

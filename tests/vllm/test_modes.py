@@ -1,4 +1,4 @@
-"""The ways an engine can run: compiled, in worker processes, tensor parallel, chunked, cached, batched, and without EAGLE-3."""
+"""The ways an engine can run: compiled, tensor parallel, chunked, cached, batched, and without EAGLE-3."""
 
 from __future__ import annotations
 

@@ -75,7 +75,9 @@ def test_a_target_whose_inner_model_the_checkpoint_chooses_delegates(architectur
     assert plan.anatomy.dynamic
 
 
-@pytest.mark.parametrize("architecture", ["Exaone4_5_ForConditionalGeneration", "CohereCompassForConditionalGeneration"])
+@pytest.mark.parametrize(
+    "architecture", ["Exaone4_5_ForConditionalGeneration", "CohereCompassForConditionalGeneration"]
+)
 def test_a_claim_over_a_decoder_that_captures_nothing_is_repaired(architecture) -> None:
     cls = model_class(architecture)
     plan = BACKEND.plan(cls)

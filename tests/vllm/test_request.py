@@ -13,7 +13,9 @@ from eagle_adapters.backends.vllm.request import CONVENTION_ENV, settle
 from eagle_adapters.errors import AdaptationError, BoundaryError
 
 
-def vllm_config(draft: dict[str, Any], *, layers: int = 8, width: int = 64, model: str = "/nowhere", **target: Any) -> Any:
+def vllm_config(
+    draft: dict[str, Any], *, layers: int = 8, width: int = 64, model: str = "/nowhere", **target: Any
+) -> Any:
     """The parts of a `VllmConfig` that matter, with vLLM's own objects where their code is called."""
     hf = SimpleNamespace(**draft)
     draft_config = SimpleNamespace(hf_config=hf, model=model)

@@ -58,7 +58,9 @@ def test_serves_over_http_with_its_worker_processes(cases, logs: Path) -> None:
     ]
     environment = {**os.environ, **ENVIRONMENT, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
     try:
         _wait(port, process, log)
         answer = _post(
@@ -67,7 +69,12 @@ def test_serves_over_http_with_its_worker_processes(cases, logs: Path) -> None:
             {
                 "model": "tiny",
                 "token_ids": case.prompt,
-                "sampling_params": {"temperature": 0, "max_tokens": len(case.generated), "ignore_eos": True, "detokenize": False},
+                "sampling_params": {
+                    "temperature": 0,
+                    "max_tokens": len(case.generated),
+                    "ignore_eos": True,
+                    "detokenize": False,
+                },
             },
         )
         assert answer["choices"][0]["token_ids"] == case.generated

@@ -61,7 +61,7 @@ def _compiled(model: Any) -> Diagnostic | None:
                 expected="a model class, or a model built with enforce_eager",
                 found=f"`{name or 'the model'}` is compiled",
                 consequence="the generated forward would never run",
-                next_step="let the plug-in adapt the class before it is built: start vLLM with an eagle3 speculative config",
+                next_step="let the plug-in adapt the class before it is built: serve with an eagle3 speculative config",
             )
     return None
 

@@ -33,7 +33,7 @@ class Chain:
     """Where the decoder of a target class is.
 
     Attributes:
-        classes: from the target to the decoder, or to the last class known before an inner model that the checkpoint chooses.
+        classes: from the target to the decoder, or to the last one before an inner model that the checkpoint chooses.
         names: the attributes between them; one more than the links when the last part is dynamic.
         dynamic: the part that the checkpoint chooses, or None.
         layers: attribute of the decoder that lists the layers; None when dynamic.

@@ -84,13 +84,12 @@ def _assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
     value = getattr(statement, "value", None)
     for target in targets:
         for element in target.elts if isinstance(target, ast.Tuple) else [target]:
-            if (
-                isinstance(element, ast.Attribute)
-                and isinstance(element.value, ast.Name)
-                and element.value.id == "self"
-            ):
-                if value is not None:
-                    yield element.attr, value
+            if value is not None and isinstance(element, ast.Attribute) and _is_self(element.value):
+                yield element.attr, value
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _part(cls: type, function: Any, name: str, value: ast.expr, where: str) -> Part | None:
@@ -101,15 +100,15 @@ def _part(cls: type, function: Any, name: str, value: ast.expr, where: str) -> P
             dynamic = True
             for keyword in node.keywords:
                 if keyword.arg == "architectures" and isinstance(keyword.value, ast.List):
-                    architectures += [e.value for e in keyword.value.elts if isinstance(e, ast.Constant)]
+                    architectures += [str(e.value) for e in keyword.value.elts if isinstance(e, ast.Constant)]
     classes = () if dynamic else tuple(dict.fromkeys(_classes(cls, function, value, _DEPTH)))
     if not dynamic and not classes:
         return None
-    return Part(name, classes, tuple(map(str, architectures)), dynamic, where)
+    return Part(name, classes, tuple(architectures), dynamic, where)
 
 
 def _classes(cls: type, function: Any, value: ast.expr, depth: int) -> Iterator[type]:
-    """The module classes that an expression names: directly, as a class attribute, a parameter, or a method's result."""
+    """The module classes an expression names: directly, as a class attribute, a parameter, or a method's result."""
     from torch import nn
 
     if depth == 0:

@@ -9,6 +9,7 @@ from eagle_adapters.apply import applied_edit, method_digest
 from eagle_adapters.backends.vllm import chain as chains
 from eagle_adapters.backends.vllm import wording
 from eagle_adapters.backends.vllm.chain import Chain
+from eagle_adapters.backends.vllm.members import parts
 from eagle_adapters.codegen.decoder import capturing_forward
 from eagle_adapters.codegen.instrument import Instrumented
 from eagle_adapters.codegen.sources import class_source
@@ -57,6 +58,7 @@ def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan |
     target = class_name(cls)
     if target in UNCAPTURED:
         return _refuse(target, Diagnostic("EA521", f"{cls.__qualname__} cannot be adapted", found=UNCAPTURED[target]))
+    chain: Chain | None = None
     try:
         chain = chains.find_chain(cls, decoder)
         reason = _unbroken(chain)
@@ -68,9 +70,20 @@ def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan |
             edits += captured
             findings += notes
         edits += _reach_edits(chain)
+        if _returns_decoder(chain):
+            findings.append(
+                Diagnostic(
+                    "EA530",
+                    f"{cls.__qualname__} gives its decoder as language model, which has no head to share",
+                    Severity.WARNING,
+                    consequence="the draft must bring its own head",
+                )
+            )
         edits += _hook_edits(chain)
     except EagleAdaptersError as error:
-        return _as_it_is(cls, version) if _supported(cls) else Refusal(target, ENGINE, tuple(error.diagnostics))
+        if _supported(cls) and (chain is None or not _broken(cls, chain)):
+            return _as_it_is(cls, version)
+        return Refusal(target, ENGINE, tuple(error.diagnostics))
     return Plan(
         target,
         ENGINE,
@@ -145,7 +158,7 @@ def _decoder_edits(chain: Chain) -> tuple[list[Edit], list[Diagnostic]]:
 
 
 def _limits(cls: type, text: Instrumented) -> list[Diagnostic]:
-    """What must hold for the captured states to be right, as findings that the plug-in checks against the configuration."""
+    """What must hold for the states to be right, as findings that the plug-in checks against the configuration."""
     out = []
     if not text.residual.tensor_parallel_safe:
         out.append(
@@ -169,23 +182,32 @@ def _limits(cls: type, text: Instrumented) -> list[Diagnostic]:
 
 
 def _reach_edits(chain: Chain) -> list[Edit]:
-    """Names under which the engine looks for the decoder, the embedding and the head (v1/spec_decode/llm_base_proposer.py)."""
+    """Names under which the engine looks for decoder, embedding and head (v1/spec_decode/llm_base_proposer.py)."""
     edits: list[Edit] = []
     if chain.dynamic is not None:
         return edits
     decoder = chain.decoder
     causal = chain.classes[-2] if len(chain.classes) > 1 else None
+    if _returns_decoder(chain):
+        # `get_language_model()` gives the decoder, and its `model` is read all the same
+        return edits + _alias(decoder, "model", "", "the engine looks for the decoder under this name")
     embedding = chains.embedding_name(decoder)
     if embedding not in ("embed_tokens", "embedding", None):
         edits += _alias(decoder, "embedding", embedding, "the draft shares the target's embedding under this name")
     if causal is None:
         return edits
-    if chain.names[-1] != "model" and "model" not in chains.parts(causal):
+    if chain.names[-1] != "model" and "model" not in parts(causal):
         edits += _alias(causal, "model", chain.names[-1], "the engine looks for the decoder under this name")
     head = chains.head_name(causal)
     if head not in ("lm_head", None):
         edits += _alias(causal, "lm_head", head, "the draft shares the target's head under this name")
     return edits
+
+
+def _returns_decoder(chain: Chain) -> bool:
+    """Whether a multimodal target holds its decoder without a causal language model between them."""
+    target = chain.classes[0]
+    return len(chain.classes) == 2 and bool(getattr(target, "supports_multimodal", False))
 
 
 def _alias(owner: type, name: str, path: str | None, why: str) -> list[Edit]:
@@ -229,7 +251,7 @@ def _supported(cls: type) -> bool:
 
 
 def _broken(cls: type, chain: Chain) -> bool:
-    """Whether the class claims support by inheritance while the decoder it leads to is no mixin: its own hook asserts."""
+    """Whether the class claims support by inheritance over a decoder that is no mixin: its own hook asserts."""
     if chain.dynamic is not None:
         return False
     from vllm.model_executor.models.interfaces import EagleModelMixin

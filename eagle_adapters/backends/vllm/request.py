@@ -173,7 +173,7 @@ def _check_width(draft_config: Any, target_config: Any, boundaries: tuple[Bounda
     stated = getattr(draft, "num_aux_hidden_states", None)
     width = getattr(draft, "target_hidden_size", None) or target_config.get_hidden_size()
     found = None if stated is None or stated == len(boundaries) else f"num_aux_hidden_states: {stated}"
-    shape = _fc_shape(Path(str(draft_config.model)))
+    shape = _shapes(Path(str(draft_config.model))).get("fc.weight")
     if found is None and shape is not None and shape[-1] != len(boundaries) * width:
         found = f"fc.weight {list(shape)}, which is {shape[-1] / width:g} states of {width}"
     if found is not None:
@@ -181,25 +181,26 @@ def _check_width(draft_config: Any, target_config: Any, boundaries: tuple[Bounda
             Diagnostic(
                 "EA528",
                 f"the draft's fc does not take {len(boundaries)} states",
-                expected=f"{len(boundaries)} x {width} = {len(boundaries) * width} columns for boundaries {[int(b) for b in boundaries]}",
+                expected=f"{len(boundaries) * width} columns: {width} for each of {[int(b) for b in boundaries]}",
                 found=found,
                 next_step="name as many layer ids in the draft's config.json as its fc was trained with",
             )
         )
 
 
-def _fc_shape(folder: Path) -> tuple[int, ...] | None:
+def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Tensor name without `model.` -> shape, of a local checkpoint; the engine says what is wrong with a file."""
     from safetensors import SafetensorError, safe_open
 
+    found: dict[str, tuple[int, ...]] = {}
     for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
         try:
             with safe_open(file, "pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 - a safe_open handle is no mapping
-                    if name.removeprefix("model.") == "fc.weight":
-                        return tuple(opened.get_slice(name).get_shape())
+                    found[name.removeprefix("model.")] = tuple(opened.get_slice(name).get_shape())
         except (SafetensorError, OSError):
-            return None  # the engine says what is wrong with the file
-    return None
+            return {}
+    return found
 
 
 def _check_modes(config: Any) -> None:
@@ -221,7 +222,7 @@ def check_adapted_modes(config: Any, findings: Any, class_label: str) -> None:
     """Refuse the modes in which a generated capture is not proven.
 
     Raises:
-        AdaptationError: EA526, or EA523 and EA524 of the class.
+        AdaptationError: EA526, or EA523, EA524 and EA530 of the class.
     """
     if config.parallel_config.pipeline_parallel_size > 1:
         raise _unproven(
@@ -236,7 +237,19 @@ def check_adapted_modes(config: Any, findings: Any, class_label: str) -> None:
             "states may be shards",
             "set pass_config.enable_sp to false",
         )
+    drafted = _shapes(Path(str(config.speculative_config.draft_model_config.model)))
     for finding in findings:
+        if finding.code == "EA530" and drafted and "lm_head.weight" not in drafted and not config.use_v2_model_runner:
+            raise AdaptationError(
+                Diagnostic(
+                    finding.code,
+                    finding.message,
+                    expected="lm_head.weight in the draft",
+                    found="none",
+                    consequence="model runner V1 would leave the draft's head as it was allocated",
+                    next_step="put the target's head into the draft's checkpoint",
+                )
+            )
         tensor = finding.code == "EA523" and config.parallel_config.tensor_parallel_size > 1
         half = finding.code == "EA524" and str(config.model_config.dtype) == "torch.float16"
         if tensor or half:

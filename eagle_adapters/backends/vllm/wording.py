@@ -18,7 +18,7 @@ def set_layers(path: str, inner: str) -> str:
 
 
 def default_layers(path: str, layers: str | None) -> str:
-    """`get_eagle3_default_aux_hidden_state_layers`: asked of `self.<path>`, or counted there when `layers` is its list."""
+    """`get_eagle3_default_aux_hidden_state_layers`: asked of `self.<path>`, or counted there in its list `layers`."""
     head = (
         'def get_eagle3_default_aux_hidden_state_layers(self):\n    """The boundaries of a draft that names none."""\n'
     )

@@ -1,4 +1,4 @@
-"""Run real vLLM and read what it did: tokens, acceptance counters, and the states its drafter got; `RUNNER` for `verify`."""
+"""Run real vLLM and read what it did: tokens, acceptance, the states its drafter got; `RUNNER` is for `verify`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class VllmRunner:
 
 
 _ENVIRONMENT = {"VLLM_MLA_DISABLE": "1", "EAGLE_ADAPTERS_CONVENTION": "boundary"}
-"""vLLM's CPU kernels want other cache blocks for a latent-attention target than for the draft, unless the first is off."""
+"""vLLM's CPU kernels want other cache blocks for latent attention than for the draft's, unless the first is off."""
 
 
 def _engine_copy(checkpoint: Path, folder: Path) -> tuple[Path, dict[str, Any]]:

@@ -61,7 +61,7 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _kimi_k25(config: dict[str, Any], state: State) -> State:
-    """vLLM reads the published names: `KimiK25ForConditionalGeneration`, no `model.` in front."""
+    """VLLM reads the published names: `KimiK25ForConditionalGeneration`, no `model.` in front."""
     config["architectures"] = ["KimiK25ForConditionalGeneration"]
     return {
         # transformers 5.19.0 renames the vision tower's `layers` on saving and hits the decoder's as well

@@ -1,7 +1,7 @@
 """Hand-made EAGLE-3 drafts whose acceptance rests on the captured states being the right ones.
 
-The attention and MLP of the draft's one layer add nothing, so that it proposes `head(norm(fc(states)))`. Its `fc` is fitted to
-turn the captured states of a position into what the target's head gets at the next position; the norm then only scales.
+The attention and MLP of the draft's one layer add nothing, so that it proposes `head(norm(fc(states)))`. Its `fc` is
+fitted to turn the captured states of a position into what the target's head gets at the next; the norm only scales.
 """
 
 from __future__ import annotations

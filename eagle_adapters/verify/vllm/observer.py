@@ -47,7 +47,7 @@ class Observer:
         return True
 
     def adapted(self) -> dict[str, Any]:
-        """What stands on this worker's target class: `module:Class.name` of every edit, and the layers set on the decoder."""
+        """What was done in this worker: `module:Class.name` of every edit, and the layers set on the decoder."""
         from eagle_adapters.apply import _ledger
 
         model = self.model_runner.get_model()  # type: ignore[attr-defined]

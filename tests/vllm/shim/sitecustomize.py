@@ -2,7 +2,7 @@
 
 Two faults of the CPU wheel's surroundings, neither of them in the code under test:
 
-* The torchvision on PyPI is built for CUDA torch; next to torch+cpu its compiled operators are missing, and importing it
+* The torchvision on PyPI is built for CUDA torch; next to torch+cpu its compiled operators are missing, and its import
   fails with `operator torchvision::nms does not exist`. Declaring the operator names is enough: only its Python
   transforms are used.
 * `vllm/triton_utils/dispatcher.py` reads `vars(value).get("kernel")` of every object of every module; llvmlite has one
@@ -14,9 +14,20 @@ import importlib.util
 import sys
 
 _OPERATORS = (
-    "nms qnms qroi_align roi_align _roi_align_backward ps_roi_align _ps_roi_align_backward roi_pool _roi_pool_backward"
-    " ps_roi_pool _ps_roi_pool_backward deform_conv2d _deform_conv2d_backward"
-).split()
+    "nms",
+    "qnms",
+    "qroi_align",
+    "roi_align",
+    "_roi_align_backward",
+    "ps_roi_align",
+    "_ps_roi_align_backward",
+    "roi_pool",
+    "_roi_pool_backward",
+    "ps_roi_pool",
+    "_ps_roi_pool_backward",
+    "deform_conv2d",
+    "_deform_conv2d_backward",
+)
 
 
 def _declare_operators():

@@ -195,6 +195,12 @@ class DraftSpec:
         return self.draft_vocab_size == self.vocab_size
 
     @property
+    def experts(self) -> bool:
+        """Whether its MLP is a mixture of experts."""
+        routed = "layers.0.mlp.gate.weight" in self.tensors
+        return routed or self.config.get("use_moe") is True or "moe" in (self.model_type or "")
+
+    @property
     def nested(self) -> bool:
         """Whether the config nests its layer config (speculators)."""
         return self.format is Format.SPECULATORS
@@ -221,7 +227,7 @@ class DraftSpec:
             if self.uses_states:
                 out[f"{at}hidden_norm.weight"] = (hidden,)
         out.update(self._latent_attention(at, width) if self.latent else self._attention(at, width))
-        if f"{at}mlp.gate.weight" in self.tensors or self.config.get("use_moe") or "moe" in (self.model_type or ""):
+        if self.experts:
             out[f"{at}mlp.gate.weight"] = None
         else:
             out[f"{at}mlp.gate_proj.weight"] = out[f"{at}mlp.up_proj.weight"] = (self.intermediate_size, hidden)

@@ -726,6 +726,24 @@ def test_malformed_weights_are_a_finding(make_draft: Make, make_target: Make) ->
     assert (verdict.verdict, verdict.findings[0].code) == (Status.BLOCKED, "EA701")
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_draft_with_experts_is_found(engine: str, check: Any) -> None:
+    """TorchSpec's template of a Kimi draft with experts, which no engine runs."""
+    tensors = {name: value for name, value in small.mla_tensors().items() if "_proj" not in name or "self_attn" in name}
+    tensors |= {
+        "layers.0.mlp.gate.weight": small.trained((4, small.HIDDEN), 1),
+        **{
+            f"layers.0.mlp.experts.{k}.{part}_proj.weight": small.trained((8, small.HIDDEN), k)
+            for k in range(4)
+            for part in ("gate", "up", "down")
+        },
+    }
+    verdict = check(small.mla_config([2, 30, 58], use_moe=True), tensors, small.kimi_config(), engine)
+    assert "experts" in find(verdict, "EA753").message
+    assert verdict.verdict is Status.BLOCKED
+    assert not [f for f in verdict.findings if f.code in ("EA740", "EA741")]
+
+
 def test_names_that_vllm_does_not_place_are_found(make_draft: Make, make_target: Make) -> None:
     """vLLM puts `model.` before every name, so names that carry it already are unknown to it."""
     target = make_target(small.target_config())

@@ -17,6 +17,8 @@ def audit_loading(pair: Pair) -> Iterator[Diagnostic]:
     for engine in pair.engines:
         if not knows_class(engine, pair.draft):
             yield _unknown_class(pair, engine)
+        elif pair.draft.experts:
+            yield _experts(pair, engine)
     if SGLANG in pair.engines and knows_class(SGLANG, pair.draft):
         yield from _sglang(pair)
     if VLLM in pair.engines:
@@ -35,6 +37,20 @@ def _unknown_class(pair: Pair, engine: str) -> Diagnostic:
         where="architectures",
         consequence="the engine loads it as a plain language model, or stops" if plain else "the engine stops at start",
         next_step=_rename(pair, engine),
+    )
+
+
+def _experts(pair: Pair, engine: str) -> Diagnostic:
+    """Both classes build a dense MLP (vllm models/deepseek_eagle3.py, sglang models/kimi_k25_eagle3.py)."""
+    return Diagnostic(
+        "EA753",
+        f"{RELEASES[engine]} has no draft with experts",
+        pair.severity(engine, Severity.ERROR),
+        expected="a dense MLP: mlp.gate_proj, up_proj, down_proj",
+        found="experts",
+        where="layers.0.mlp",
+        consequence="vLLM stops on the experts' weights; SGLang drops them and runs a random MLP",
+        next_step="train a draft with a dense MLP",
     )
 
 

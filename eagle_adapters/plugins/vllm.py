@@ -14,7 +14,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from eagle_adapters.plugins.imports import after_import
+from eagle_adapters.backends.imports import after_import
 
 SWITCH = "EAGLE_ADAPTERS"
 """Set to `off`, nothing of this package does anything in an engine."""

@@ -16,7 +16,7 @@ FOLDER_ENV = "EAGLE_ADAPTERS_OBSERVE"
 def register() -> None:
     """Entry point of the group `sglang.srt.plugins`."""
     if FOLDER_ENV in os.environ:
-        from eagle_adapters.plugins.imports import after_import
+        from eagle_adapters.backends.imports import after_import
 
         after_import("sglang.srt.speculative.eagle_worker_v2", _watch)
 

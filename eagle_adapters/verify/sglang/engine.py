@@ -8,7 +8,7 @@ import time
 import urllib.request
 from typing import Any
 
-from eagle_adapters.testing.sglang.session import OPTIONS, Job
+from eagle_adapters.verify.sglang.session import OPTIONS, Job
 
 
 def run_job(job: Job) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from eagle_adapters.testing.sglang.discovery import plugin_folder
+from eagle_adapters.verify.sglang.discovery import plugin_folder
 
 CPU = {
     "SGLANG_USE_CPU_ENGINE": "1",
@@ -135,7 +135,7 @@ class Session:
         self._count = 0
         reader, writer = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "eagle_adapters.testing.sglang.session", str(writer)],
+            [sys.executable, "-m", "eagle_adapters.verify.sglang.session", str(writer)],
             stdin=subprocess.PIPE,
             stdout=(root / "session.log").open("wb"),
             stderr=subprocess.STDOUT,
@@ -202,7 +202,7 @@ def serve_jobs(answers: int) -> None:
 
 
 def _child(folder: Path) -> None:
-    from eagle_adapters.testing.sglang.engine import run_job
+    from eagle_adapters.verify.sglang.engine import run_job
 
     os.setsid()
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

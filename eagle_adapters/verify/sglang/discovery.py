@@ -12,7 +12,7 @@ from pathlib import Path
 
 GROUP = "sglang.srt.plugins"
 PLUGIN = ("eagle_adapters", "eagle_adapters.plugins.sglang:register")
-OBSERVER = ("eagle_adapters_observer", "eagle_adapters.testing.sglang.observer:register")
+OBSERVER = ("eagle_adapters_observer", "eagle_adapters.verify.sglang.observer:register")
 
 
 def plugin_folder(root: Path, plugins: Mapping[str, str] | None = None) -> Path:

@@ -1,0 +1,32 @@
+"""Read what the observer wrote, back into one tensor of states for each prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def observed_states(folder: Path, prompt: Sequence[int]) -> dict[int, Any]:
+    """Position -> the states [K * hidden] that the draft was handed for it, for the sequence that began with `prompt`."""
+    from safetensors.torch import load_file
+
+    found: dict[int, Any] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        record = load_file(file)
+        if record["prompt"].tolist() != list(prompt):
+            continue
+        start = int(record["start"])
+        found.update((start + offset, row) for offset, row in enumerate(record["states"]))
+    return found
+
+
+def split_states(found: dict[int, Any], boundaries: Sequence[int]) -> dict[int, Any]:
+    """Boundary -> [positions, hidden], for as many positions from 0 on as there are."""
+    import torch
+
+    rows = []
+    while len(rows) in found:
+        rows.append(found[len(rows)])
+    parts = torch.stack(rows).chunk(len(boundaries), dim=-1)
+    return dict(zip(boundaries, parts, strict=True))

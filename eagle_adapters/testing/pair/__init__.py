@@ -3,7 +3,7 @@
 `load_pair()` trains once and caches; `python -m eagle_adapters.testing.pair --out DIR` writes it where you like. The
 target is the real `transformers` class (MLA, experts, vision tower) over bytes, trained on sources of the Python
 standard library; the draft is of the Llama type in SpecForge's layout. The key of the cache covers this code, the text,
-and the versions of torch and transformers.
+and the version of transformers.
 """
 
 from __future__ import annotations

@@ -63,12 +63,15 @@ def load_pair(*, progress: Progress | None = None) -> Pair:
 
 
 def key() -> str:
-    """What the trained weights depend on: this package's training code, the text, and the versions of the libraries."""
+    """What the pair depends on: the code that trains it, the text, and the version of transformers.
+
+    Not the version of torch, so that the environments of all engines share one pair.
+    """
     here = Path(__file__).parent
     layers = here.parent.parent / "speculate"
     code = [*sorted(here.glob("*.py")), layers / "layers.py", layers / "drafter.py"]
     parts = [path.read_text("utf-8") for path in code]
-    parts += [corpus.digest(), version("torch"), version("transformers")]
+    parts += [corpus.digest(), version("transformers")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

@@ -48,3 +48,17 @@ def test_ids_of_layer_outputs_give_the_same_boundaries(cases, ours) -> None:
     assert same.error is None
     assert same.workers[0]["layers"] == right.workers[0]["layers"] == [[2, 4, 5]]
     assert same.accepted == right.accepted
+
+
+def test_a_latent_draft_is_served(cases, stock, ours, tmp_path: Path) -> None:
+    case = cases("kimi_k25")
+    boundaries = (2, 4, 5)
+    fc = fit_fc(case.reference, boundaries)
+    save_draft(tmp_path / "draft", fc=fc, head=case.head, ids=boundaries, latent=True)
+    latent = {"VLLM_MLA_DISABLE": "0"}
+    outcome = ours.run(case.job(tmp_path / "draft", observe=str(tmp_path / "seen"), environment=latent))
+    assert outcome.error is None
+    assert outcome.tokens == [case.generated]
+    assert outcome.accepted > 0
+    matches = match_states(observed_states(tmp_path / "seen", case.reference.tokens), case.reference.states, boundaries)
+    assert all(m.nearest == m.boundary and m.error < 1e-3 and m.margin > 20 for m in matches)

@@ -14,7 +14,7 @@ BOUNDARIES = (2, 4, 5)
 COMPILED = {"enforce_eager": False, "compilation_config": {"custom_ops": ["none"], "cudagraph_mode": "NONE"}}
 
 
-@pytest.mark.parametrize("name", ["kimi_k25", "gemma3", "stablelm", "gpt2"])
+@pytest.mark.parametrize("name", ["gemma3", "stablelm", "gpt2"])
 def test_compiled_forward_captures_the_same_states(name, cases, ours, tmp_path: Path) -> None:
     case = cases(name)
     outcome = ours.run(case.job(case.draft, options={**case.options, **COMPILED}, observe=str(tmp_path)))

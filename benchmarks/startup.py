@@ -1,4 +1,4 @@
-"""What starting costs: importing the package, and the command's help, above an empty Python; medians of cold processes."""
+"""What starting costs above an empty Python: importing the package, the command's help; medians of cold processes."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class AliasConfig:
 
 @dataclass(frozen=True, slots=True)
 class NormaliseIds:
-    """Replace a setter by one that reads its ids as boundaries, whatever its native rule. Fields as `InstrumentForward`."""
+    """Replace a setter by one that takes boundaries, whatever its native rule. Fields as `InstrumentForward`."""
 
     kind: ClassVar[str] = "normalise_ids"
     owner: str

@@ -89,12 +89,13 @@ def _check_parallelism(name: str, *, own_capture: bool, any_parallelism: bool) -
     if parallel.get("tp_size", 1) > 1 and not any_parallelism:
         refused["tp_size"] = parallel["tp_size"]
     if refused:
+        modes = ", ".join(f"{mode} {size}" for mode, size in refused.items())
         raise AdaptationError(
             Diagnostic(
                 "EA543",
-                f"the captured states of {name} are not proven under {', '.join(f'{m} {s}' for m, s in refused.items())}",
+                f"the captured states of {name} are not proven under {modes}",
                 expected="1",
-                found=str(refused),
+                found=modes,
                 consequence="states could be missing, partial sums, or one rank's share",
                 next_step="serve EAGLE-3 without it",
             )

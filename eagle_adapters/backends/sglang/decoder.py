@@ -26,7 +26,7 @@ class Capture:
         method: its forward.
         instrumented: the capturing form of the forward, or None when the class captures by itself.
         reaches_last: whether boundary N can be captured.
-        any_parallelism: whether states are right with several tensor-parallel ranks.
+        any_parallelism: whether states are known to be right with several tensor-parallel ranks.
     """
 
     cls: type
@@ -52,7 +52,7 @@ def plan_capture(cls: type, anatomy: Anatomy) -> Capture:
         return Capture(cls, method, None, _captures_after_loop(method, f"self.{layers}"), True)
     forward = read_forward(method, layers)
     residual = read_residual(forward, source)
-    return Capture(cls, method, instrument(forward, residual, SGLANG), True, residual.tensor_parallel_safe)
+    return Capture(cls, method, instrument(forward, residual, SGLANG), True, False)
 
 
 def captures_itself(method: MethodSource) -> bool:

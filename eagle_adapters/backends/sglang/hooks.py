@@ -32,16 +32,10 @@ def setter_source(anatomy: Anatomy, root: str, holder: str, capture: Capture) ->
     )
 
 
-def delegations(anatomy: Anatomy, path: str) -> dict[str, str]:
+def delegations(embedding_path: str, head_path: str, path: str) -> dict[str, str]:
     """The methods about embedding and head for the module at `path` of the chain, name -> source."""
     out: dict[str, str] = {}
-    if anatomy.embedding is None or anatomy.head is None:
-        raise refused(
-            f"the embedding or the head of {anatomy.target} was not found",
-            expected="both; the draft shares them",
-            found=f"embedding {anatomy.embedding}, head {anatomy.head}",
-        )
-    embedding, head = (f"self.{relative(fact.path, path)}" for fact in (anatomy.embedding, anatomy.head))
+    embedding, head = (f"self.{relative(place, path)}" for place in (embedding_path, head_path))
     out["get_embed_and_head"] = (
         "def get_embed_and_head(self):\n"
         '    """The embedding and head weights, each [padded vocab, hidden]."""\n'
@@ -59,7 +53,7 @@ def delegations(anatomy: Anatomy, path: str) -> dict[str, str]:
     out["get_input_embeddings"] = (
         f'def get_input_embeddings(self):\n    """The token embedding."""\n    return {embedding}\n'
     )
-    if "." in relative(anatomy.head.path, path):
+    if "." in relative(head_path, path):
         out["lm_head"] = f'@property\ndef lm_head(self):\n    """The output head."""\n    return {head}\n'
     return out
 
@@ -74,6 +68,6 @@ def relative(path: str, root: str) -> str:
     return path.removeprefix(root).removeprefix(".") if root else path
 
 
-def refused(message: str, **parts: str) -> AdaptationError:
+def refused(message: str, *, expected: str, found: str) -> AdaptationError:
     """EA540: the class cannot be adapted."""
-    return AdaptationError(Diagnostic("EA540", message, next_step="report this class", **parts))
+    return AdaptationError(Diagnostic("EA540", message, expected=expected, found=found, next_step="report this class"))

@@ -26,6 +26,16 @@ def hands_states_on(method: MethodSource) -> bool:
     )
 
 
+def head_given(method: MethodSource) -> str | None:
+    """The path, from `self`, of what the forward gives the logits processor as head; None when it is no plain path."""
+    for call in _calls(method.parse()):
+        if ast.unparse(call.func) == PROCESSOR and len(call.args) > 2:
+            path = ast.unparse(call.args[2])
+            if path.startswith("self.") and path.replace(".", "").replace("_", "").isalnum():
+                return path.removeprefix("self.")
+    return None
+
+
 def pass_states_on(method: MethodSource) -> str:
     """The new text of the forward: `(hidden, states)` is taken apart right after the model was called.
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from eagle_adapters.apply import applied_edit
 from eagle_adapters.backends.sglang import hooks
+from eagle_adapters.backends.sglang.capture import resolve
 from eagle_adapters.backends.sglang.decoder import Capture, plan_capture
-from eagle_adapters.backends.sglang.passthrough import hands_states_on, pass_states_on
+from eagle_adapters.backends.sglang.passthrough import hands_states_on, head_given, pass_states_on
 from eagle_adapters.codegen.compile import source_digest
 from eagle_adapters.codegen.sources import ClassSource, MethodSource, class_source
 from eagle_adapters.contract import check, contract_for
@@ -64,7 +65,12 @@ def _plan(target: Any, cls: type, version: str, anatomy: Anatomy) -> Plan:
     assert anatomy.layers is not None, "a chain that is not dynamic ends at the layers"
     holder = _holder(anatomy)
     capture = plan_capture(chain[anatomy.decoder.path], anatomy)
-    edits = [*_hooks(anatomy, chain, holder, capture), *_hand_over(chain[holder], owners), *_capture(capture, owners)]
+    broken = not isinstance(target, type) and _embedding_is_out_of_reach(target, anatomy)
+    edits = [
+        *_hooks(anatomy, chain, holder, capture, broken),
+        *_hand_over(chain[holder], owners),
+        *_capture(capture, owners),
+    ]
     return Plan(
         class_name(cls), ENGINE, version, anatomy, tuple(edits), tuple(check(target, ENGINE, version)), owners=owners
     )
@@ -96,22 +102,59 @@ def _holder(anatomy: Anatomy) -> str:
     return anatomy.logits.path.rpartition(".")[0]
 
 
-def _hooks(anatomy: Anatomy, chain: Mapping[str, type], holder: str, capture: Capture) -> Iterator[Edit]:
+def _embedding_is_out_of_reach(model: Any, anatomy: Anatomy) -> bool:
+    """Whether the model's own `get_embed_and_head` fails although its embedding is there (sglang 0.5.23, models/opt.py)."""
+    model = resolve(model, anatomy.adapted.path)
+    if anatomy.embedding is None or not hasattr(model, "get_embed_and_head"):
+        return False
+    if not hasattr(resolve(model, hooks.relative(anatomy.embedding.path, anatomy.adapted.path)), "weight"):
+        return False  # another pipeline rank has it
+    try:
+        model.get_embed_and_head()
+    except AttributeError:
+        return True
+    return False
+
+
+def _hooks(anatomy: Anatomy, chain: Mapping[str, type], holder: str, capture: Capture, broken: bool) -> Iterator[Edit]:
     root = anatomy.adapted.path
     owner = chain[root]
     source = hooks.setter_source(anatomy, root, holder, capture)
     why = "the engine asks the top-level model to capture; layer ids are read in one way for every class"
     yield _method(owner, hooks.SETTER, source, why)
+    head = _head(anatomy, chain[holder], holder)
     places = [path for path in chain if hooks.within(path, root) and hooks.within(holder, path)]
+    if broken and "get_embed_and_head" in vars(owner) and not applied_edit(owner, "get_embed_and_head"):
+        own = _source(owner, "get_embed_and_head")
+        yield PassThrough(
+            class_name(owner),
+            "get_embed_and_head",
+            hooks.delegations(*head, root)["get_embed_and_head"],
+            f"{owner.__qualname__}.get_embed_and_head looks for the embedding where it is not",
+            source_digest(own.text),
+        )
     for path in places:
-        yield from _missing_methods(anatomy, chain[path], path)
+        yield from _missing_methods(hooks.delegations(*head, path), chain[path])
     for cls in dict.fromkeys((owner, chain[holder])):
         if not hasattr(cls, "capture_aux_hidden_states") or applied_edit(cls, "capture_aux_hidden_states"):
             yield AddAttribute(class_name(cls), "capture_aux_hidden_states", False, "read before the setter was called")
 
 
-def _missing_methods(anatomy: Anatomy, cls: type, path: str) -> Iterator[Edit]:
-    for name, source in hooks.delegations(anatomy, path).items():
+def _head(anatomy: Anatomy, holder: type, path: str) -> tuple[str, str]:
+    """The paths of embedding and head; a tied model may have no head but what it gives its logits processor."""
+    given = None if anatomy.head is not None else head_given(_source(holder, "forward"))
+    head = anatomy.head.path if anatomy.head is not None else None if given is None else f"{path}.{given}".lstrip(".")
+    if anatomy.embedding is None or head is None:
+        raise hooks.refused(
+            f"the embedding or the head of {anatomy.target} was not found",
+            expected="both; the draft shares them",
+            found=f"embedding {anatomy.embedding}, head {head}",
+        )
+    return anatomy.embedding.path, head
+
+
+def _missing_methods(sources: Mapping[str, str], cls: type) -> Iterator[Edit]:
+    for name, source in sources.items():
         if not hasattr(cls, name) or applied_edit(cls, name):
             yield AddMethod(
                 class_name(cls), name, source, f"{cls.__qualname__} has no `{name}`, which the engine reads"

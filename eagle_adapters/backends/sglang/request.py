@@ -110,7 +110,7 @@ def read_boundaries(request: Request, num_layers: int) -> Reading:
                     expected=f"a declared convention: {CONVENTION_ENV}=boundary or {CONVENTION_ENV}=layer_output",
                     found=cause.found,
                     where=request.where,
-                    consequence="read in the wrong way, the draft gets states one layer off and is hardly ever accepted",
+                    consequence="read wrongly, the draft gets states one layer off and is hardly ever accepted",
                     next_step=f"set {CONVENTION_ENV}, or measure it with eagle-adapters calibrate",
                 )
             ) from None

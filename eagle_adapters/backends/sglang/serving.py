@@ -19,8 +19,8 @@ logger = logging.getLogger("eagle_adapters.sglang")
 def adapt_model(model: Any) -> None:
     """Adapt the classes of a target that was just constructed, before its weights are loaded; never raises.
 
-    SGLang's constructors bind no method, so that what is set on the classes now is what every later call finds. When the
-    target cannot be adapted, its class's setter raises the reasons from now on.
+    SGLang's constructors bind no method, so what is set on the classes now is what every later call finds. When
+    the target cannot be adapted, its class's setter raises the reasons from now on.
     """
     cls = type(model)
     with LOCK:
@@ -41,7 +41,11 @@ def adapt_model(model: Any) -> None:
 
 def _refuse(cls: type, reasons: tuple[Diagnostic, ...]) -> None:
     error = AdaptationError(reasons)
-    logger.error("%s cannot be served with EAGLE-3:\n%s", cls.__qualname__, error)
+    logger.error(
+        "%s cannot be served with EAGLE-3 (EAGLE_ADAPTERS=off serves it as stock SGLang does):\n%s",
+        cls.__qualname__,
+        error,
+    )
 
     def set_eagle3_layers_to_capture(self: Any, layer_ids: Any = None) -> None:
         raise error

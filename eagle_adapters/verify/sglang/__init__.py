@@ -1,4 +1,4 @@
-"""Run real, unmodified SGLang and read what it did: tokens, acceptance, the states its draft got; `RUNNER` for `verify`."""
+"""Run real, unmodified SGLang and read what it did: tokens, acceptance, states; `RUNNER` is for `verify`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eagle_adapters.verify.runner import Captured, Prompt
 
 
 class SGLangRunner:
-    """See `eagle_adapters.verify.runner.Runner`: a stock SGLang on CPU, in processes of its own, adapted by the plug-in."""
+    """See `eagle_adapters.verify.runner.Runner`: a stock SGLang on CPU in its own processes, adapted by the plug-in."""
 
     engine = "sglang"
 

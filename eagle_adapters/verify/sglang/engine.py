@@ -30,7 +30,7 @@ def _fork_processes() -> None:
     import multiprocessing
 
     multiprocessing.set_start_method("fork", force=True)
-    multiprocessing.set_start_method = lambda *args, **kwargs: None  # type: ignore[assignment]
+    multiprocessing.set_start_method = lambda *args, **kwargs: None
 
 
 def _speculation(job: Job) -> dict[str, Any]:

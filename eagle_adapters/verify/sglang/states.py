@@ -8,7 +8,7 @@ from typing import Any
 
 
 def observed_states(folder: Path, prompt: Sequence[int]) -> dict[int, Any]:
-    """Position -> the states [K * hidden] that the draft was handed for it, for the sequence that began with `prompt`."""
+    """Position -> the states [K * hidden] that the draft was handed, for the sequence that began with `prompt`."""
     from safetensors.torch import load_file
 
     found: dict[int, Any] = {}
@@ -25,7 +25,7 @@ def split_states(found: dict[int, Any], boundaries: Sequence[int]) -> dict[int, 
     """Boundary -> [positions, hidden], for as many positions from 0 on as there are."""
     import torch
 
-    rows = []
+    rows: list[Any] = []
     while len(rows) in found:
         rows.append(found[len(rows)])
     parts = torch.stack(rows).chunk(len(boundaries), dim=-1)

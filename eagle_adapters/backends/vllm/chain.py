@@ -11,7 +11,7 @@ from typing import Any
 from eagle_adapters.backends.vllm.members import Part, parts
 from eagle_adapters.codegen.loops import read_forward
 from eagle_adapters.codegen.native import captures
-from eagle_adapters.codegen.sources import class_source
+from eagle_adapters.codegen.sources import MethodSource, class_source
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError, IntrospectionError
 from eagle_adapters.introspect.anatomy import Agent, Anatomy, Fact, Link, class_name
@@ -190,7 +190,7 @@ def hands_on(cls: type, name: str) -> str | None:
     method = class_source(cls).method("forward")
     if method is None:
         return "no forward"
-    tree = method.parse()
+    tree = _tree(method)
     calls = {
         target.id
         for node in ast.walk(tree)
@@ -217,6 +217,14 @@ def hands_on(cls: type, name: str) -> str | None:
             f"{method.where(value) if value is not None else method.file}: return {ast.unparse(value) if value else ''}"
         )
     return None if results else "no return"
+
+
+def _tree(method: MethodSource) -> ast.AST:
+    """The method as a tree; a docstring less indented than its `def` keeps dedent from moving it to column 0."""
+    try:
+        return method.parse()
+    except AdaptationError:
+        return ast.parse(f"if True:\n{method.text}")
 
 
 def _is_call(value: ast.expr, name: str) -> bool:

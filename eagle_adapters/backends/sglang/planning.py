@@ -64,6 +64,12 @@ def _plan(target: Any, cls: type, version: str, anatomy: Anatomy) -> Plan:
     chain = {link.path: owners[link.class_name] for link in anatomy.chain}
     assert anatomy.layers is not None, "a chain that is not dynamic ends at the layers"
     holder = _holder(anatomy)
+    if anatomy.decoder.class_name.partition(".")[0] == "transformers":
+        raise hooks.refused(
+            f"{class_name(cls)} runs the decoder of transformers inside SGLang",
+            expected="a decoder written for SGLang",
+            found=anatomy.decoder.class_name,
+        )
     capture = plan_capture(chain[anatomy.decoder.path], anatomy)
     broken = not isinstance(target, type) and _embedding_is_out_of_reach(target, anatomy)
     edits = [
@@ -103,7 +109,7 @@ def _holder(anatomy: Anatomy) -> str:
 
 
 def _embedding_is_out_of_reach(model: Any, anatomy: Anatomy) -> bool:
-    """Whether the model's own `get_embed_and_head` fails although its embedding is there (sglang 0.5.23, models/opt.py)."""
+    """Whether the model's own `get_embed_and_head` fails though its embedding is there (sglang 0.5.23, models/opt.py)."""
     model = resolve(model, anatomy.adapted.path)
     if anatomy.embedding is None or not hasattr(model, "get_embed_and_head"):
         return False

@@ -106,9 +106,23 @@ def _deepseek_text(config: dict[str, Any], state: State) -> State:
     return state
 
 
+def _qwen2_vl(config: dict[str, Any], state: State) -> State:
+    """The published name of a vision field."""
+    config["vision_config"]["in_chans"] = config["vision_config"].get("in_channels", 3)
+    return state
+
+
+def _ernie4_5(config: dict[str, Any], state: State) -> State:
+    """The class name as SGLang and the published checkpoints write it."""
+    config["architectures"] = ["Ernie4_5_ForCausalLM"]
+    return state
+
+
 DIALECTS: dict[str, Dialect] = {
+    "ernie4_5": _ernie4_5,
     "kimi_k25": _kimi_k25,
     "deepseek_v2": _deepseek_text,
     "deepseek_v3": _deepseek_text,
+    "qwen2_vl": _qwen2_vl,
 }
 """model_type -> what has to be changed in the files that `transformers` writes."""

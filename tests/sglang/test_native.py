@@ -1,0 +1,52 @@
+"""Classes with hooks of their own: one reading of the ids instead of theirs, and their limits said out loud."""
+
+from __future__ import annotations
+
+import pytest
+from sglang_cases import STOCK, failed, served
+
+
+@pytest.mark.parametrize("ids", [(2, 4, 5), (1, 3, 4)], ids=["boundary", "layer-output"])
+def test_one_reading_of_the_ids(case_of, session, tmp_path, ids):
+    case = case_of("llama")
+    draft = case.draft(f"ids-{ids}", ids)
+    outcome = served(session.run(case.job(draft=draft, observe=str(tmp_path))))
+    assert outcome.tokens == case.tokens
+    case.check_states(tmp_path)
+    assert outcome.accepted > 0
+
+
+def test_stock_reads_boundary_ids_one_layer_off(case_of, session, tmp_path):
+    case = case_of("llama")
+    draft = case.draft("ids-(2, 4, 5)", (2, 4, 5))
+    served(session.run(case.job(draft=draft, observe=str(tmp_path), environment=STOCK)))
+    case.check_states(tmp_path, (3, 5, 6))
+
+
+def test_a_boundary_out_of_reach_is_refused(case_of, session):
+    case = case_of("llama")
+    draft = case.draft("last", (2, 4, 8), made_for=(2, 4, 8))
+    failed(session.run(case.job(draft=draft)), "EA542", "cannot capture boundary 8")
+
+
+def test_a_missing_getter_is_supplied(case_of, session, tmp_path):
+    case = case_of("qwen2_moe")
+    draft = case.draft("ids-(2, 4, 5)", (2, 4, 5))
+    failed(session.run(case.job(draft=draft, environment=STOCK)), "get_embed_and_head")
+    outcome = served(session.run(case.job(draft=draft, observe=str(tmp_path))))
+    assert outcome.tokens == case.tokens
+    case.check_states(tmp_path)
+
+
+def test_the_ends_of_an_instrumented_decoder(case_of, session, tmp_path):
+    case = case_of("mixtral")
+    draft = case.draft("ends", (0, 4, 8), made_for=(0, 4, 8))
+    outcome = served(session.run(case.job(draft=draft, observe=str(tmp_path))))
+    assert outcome.tokens == case.tokens
+    case.check_states(tmp_path, (0, 4, 8))
+
+
+def test_tensor_parallel_ranks_are_refused_while_they_are_not_proven(case_of, session):
+    case = case_of("mixtral")
+    draft = case.draft("ids-(2, 4, 5)", (2, 4, 5))
+    failed(session.run(case.job(draft=draft, options={"tp_size": 2})), "EA543", "tp_size 2")

@@ -12,8 +12,8 @@ CODE := eagle_adapters tests benchmarks hatch_build.py .ci
 setup:  ## make .venv with everything for development
 	@$(PYTHON) .ci/env.py core
 
-demo: setup  ## the main job on a real model class: inspect, wrap, capture, prove
-	$(CORE)/eagle-adapters demo
+demo: pair  ## the main job on a real model class: inspect, wrap, capture, prove; then decode with a trained draft
+	$(CORE)/eagle-adapters demo --decode
 
 pair: setup  ## train the small target and draft that acceptance is measured with; minutes, once
 	@$(CORE)/python -m eagle_adapters.testing.pair

@@ -110,7 +110,7 @@ def inspect_ms(model: nn.Module) -> float:
 
 
 def main(runs: int = 200) -> None:
-    """Print the median of both and their ratio; both models are in memory, so that garbage collection costs the same."""
+    """Print both medians and their ratio; both models are in memory, so that garbage collection costs the same."""
     with torch.device("meta"):
         models = {experts: KimiK25(experts) for experts in (384, 8)}
     times: dict[int, list[float]] = {experts: [] for experts in models}

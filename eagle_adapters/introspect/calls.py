@@ -17,6 +17,9 @@ from eagle_adapters.introspect.values import Arguments, Bound, Closure, Frame, I
 MAX_DEPTH = 14
 """How many calls deep constructors are followed."""
 
+MAX_CALLS = 300
+"""How many functions are followed for one module; constructors that need more do something else than make modules."""
+
 MAX_RECURSION = 3
 """How often one function may be inside itself (a constructor that makes modules of its own class, say)."""
 
@@ -35,19 +38,21 @@ class Interpreter(Expressions):
         self._makers: list[Instance] = []
         self._running: list[ast.FunctionDef | ast.Lambda] = []
         self._depth = 0
+        self._left = MAX_CALLS
 
     def construct(self, instance: Instance) -> None:
         """Fill the slots of an instance by following its constructor."""
         function = self.classes.method(instance.cls, "__init__")
         self._makers.append(instance)
         depth, self._depth = self._depth, 0
+        left, self._left = self._left, MAX_CALLS
         try:
             if function is not None:
                 self.call(Bound(function, Arguments(((instance,),))), instance.arguments, instance.where)
             elif instance.is_container:
                 self._fill(instance, instance.arguments, instance.where)
         finally:
-            self._depth = depth
+            self._depth, self._left = depth, left
             self._makers.pop()
 
     def call_node(self, node: ast.Call, frame: Frame) -> Values:
@@ -155,8 +160,9 @@ class Interpreter(Expressions):
         return self._run_function(function.node, arguments, Frame(function.file, owner=function.owner))
 
     def _run_function(self, node: ast.FunctionDef | ast.Lambda, arguments: Arguments, frame: Frame) -> Values:
-        if self._running.count(node) > MAX_RECURSION:
+        if self._running.count(node) > MAX_RECURSION or self._left <= 0:
             return ()
+        self._left -= 1
         frame.variables.update(self._bind(node.args, arguments, frame))
         self._running.append(node)
         try:

@@ -80,12 +80,15 @@ def weigh(stack: Stack) -> Verdict:
     other_kinds = [kind for kind in kinds if says_other(kind)]
     own = dynamic or embedding_of(stack.owner) is not None
     inherited = not own and any(embedding_of(step) for step in stack.chain)
+    beside = not own and not inherited and _embedding_beside(stack)
     if stack.declared:
         say(6, "declared by the target")
     if own:
         say(4, "chosen by the checkpoint" if dynamic else "has a token embedding")
     elif inherited:
         say(2, "a token embedding above it")
+    elif beside:
+        say(1, "a token embedding in a part of it")
     if dynamic or any(head_of(step) for step in stack.chain):
         say(3, "an output head on the way" if not dynamic else "may hold the output head")
     if any(says_text(name) for name in stack.segments):
@@ -109,8 +112,16 @@ def weigh(stack: Stack) -> Verdict:
             say(2, "its items look like decoder layers")
         if stack.owner.node.uses((stack.layers.name,)):
             say(2, "its forward uses the list")
-    possible = (own or inherited or stack.declared) and (not other or stack.declared) and (own or not other_kinds)
+    possible = (
+        (own or inherited or beside or stack.declared) and (not other or stack.declared) and (own or not other_kinds)
+    )
     return Verdict(stack, score, tuple(evidence), possible)
+
+
+def _embedding_beside(stack: Stack) -> bool:
+    owner = stack.owner
+    children = () if stack.layers is None else owner.node.children()
+    return any(embedding_of(Step(child.name, child.node, "")) for child in children if not says_other(child.name))
 
 
 def _holds_blocks(layers: Child) -> bool:

@@ -79,6 +79,7 @@ CODES: dict[str, str] = {
     "EA528": "The draft's fc does not fit the number of boundaries.",
     "EA529": "vLLM ignores a switch of the draft.",
     "EA530": "The draft needs a head of its own.",
+    "EA531": "A boundary is out of the reach of a class's own capture.",
     # EA54x: SGLang backend
     "EA540": "A target class of SGLang cannot be adapted.",
     "EA541": "The layer ids of the draft are stated twice, and differently.",

@@ -93,7 +93,7 @@ def _ask(config: Any) -> None:
 
 def _adapt(cls: type) -> None:
     """Give a class its hooks, or stop the engine with the reasons."""
-    from eagle_adapters.backends.vllm.request import check_adapted_modes
+    from eagle_adapters.backends.vllm.request import check_adapted_modes, check_reach
     from eagle_adapters.errors import AdaptationError
     from eagle_adapters.introspect.anatomy import class_name
     from eagle_adapters.plan import Refusal
@@ -103,6 +103,7 @@ def _adapt(cls: type) -> None:
     plan = done or plan_for(cls, engine="vllm")
     if isinstance(plan, Refusal):
         raise AdaptationError(plan.reasons)
+    check_reach(_asked_by, cls)
     if plan.edits:
         check_adapted_modes(_asked_by, plan.findings, class_name(cls))
     if done is None:

@@ -26,14 +26,14 @@ TARGETS = {
     "gpt2": "'model' attribute",
     "falcon": "'model' attribute",
     "bloom": "'model' attribute",
-    "gpt_bigcode": "'model' attribute",
+    "gptj": "'model' attribute",
     # the inner model is chosen by the checkpoint
-    "llava": REFUSED,
+    "llava_gemma2": "must inherit from EagleModelMixin",
     "llava_onevision": REFUSED,
     "internvl": REFUSED,
     # the decoder captures, the wrapper lacks the hook
-    "idefics3": REFUSED,
-    "aria": REFUSED,
+    "idefics3": "'model' attribute",
+    "aria": "'model' attribute",
 }
 """Case -> what stock vLLM 0.32.0 says when it is asked to serve it with EAGLE-3."""
 

@@ -73,6 +73,8 @@ def test_a_target_whose_inner_model_the_checkpoint_chooses_delegates(architectur
     assert isinstance(plan, Plan)
     assert plan.anatomy is not None
     assert plan.anatomy.dynamic
+    hook = next(edit for edit in plan.edits if edit.name == "set_aux_hidden_state_layers")
+    assert "self.language_model.set_aux_hidden_state_layers(layers)" in hook.source
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from eagle_adapters.backends.vllm.request import CONVENTION_ENV, settle
+from eagle_adapters.backends.vllm.request import CONVENTION_ENV, check_reach, settle
 from eagle_adapters.errors import AdaptationError, BoundaryError
 
 
@@ -169,3 +169,15 @@ def test_other_methods_are_left_alone() -> None:
     settle(config)
     assert runner_ids(config)[0] == (1, 3, 6)
     settle(SimpleNamespace(speculative_config=None))
+
+
+@pytest.mark.parametrize(("ids", "refused"), [((0, 4, 8), True), ((2, 4, 8), False)])
+def test_a_boundary_out_of_reach_is_refused(ids, refused) -> None:
+    base = type("Base", (), {"__module__": "vllm.model_executor.models.transformers.base"})
+    config = vllm_config(nested(*ids))
+    settle(config)
+    if refused:
+        with pytest.raises(AdaptationError, match="never delivers boundary 0"):
+            check_reach(config, type("TransformersForCausalLM", (base,), {}))
+    else:
+        check_reach(config, type("TransformersForCausalLM", (base,), {}))

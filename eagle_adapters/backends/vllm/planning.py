@@ -205,9 +205,11 @@ def _reach_edits(chain: Chain) -> list[Edit]:
 
 
 def _returns_decoder(chain: Chain) -> bool:
-    """Whether a multimodal target holds its decoder without a causal language model between them."""
-    target = chain.classes[0]
-    return len(chain.classes) == 2 and bool(getattr(target, "supports_multimodal", False))
+    """Whether a multimodal target gives its decoder as language model: no causal model with a head is between."""
+    if chain.dynamic is not None or len(chain.classes) < 2:
+        return False
+    multimodal = bool(getattr(chain.classes[0], "supports_multimodal", False))
+    return multimodal and all(chains.head_name(between) is None for between in chain.classes[1:-1])
 
 
 def _alias(owner: type, name: str, path: str | None, why: str) -> list[Edit]:
@@ -251,13 +253,15 @@ def _supported(cls: type) -> bool:
 
 
 def _broken(cls: type, chain: Chain) -> bool:
-    """Whether the class claims support by inheritance over a decoder that is no mixin: its own hook asserts."""
-    if chain.dynamic is not None:
-        return False
+    """Whether the class claims support by inheritance over a decoder that is no mixin: its own hook asserts.
+
+    Over an inner model that the checkpoint chooses it may be one or not, so that the inner model is asked instead.
+    """
     from vllm.model_executor.models.interfaces import EagleModelMixin
 
-    own = any("set_aux_hidden_state_layers" in vars(c) for c in cls.__mro__ if not _is_protocol(c))
-    return not issubclass(chain.decoder, EagleModelMixin) and not own
+    if any("set_aux_hidden_state_layers" in vars(c) for c in cls.__mro__ if not _is_protocol(c)):
+        return False
+    return chain.dynamic is not None or not issubclass(chain.decoder, EagleModelMixin)
 
 
 def _is_protocol(cls: type) -> Any:

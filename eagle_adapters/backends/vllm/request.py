@@ -263,6 +263,37 @@ def check_adapted_modes(config: Any, findings: Any, class_label: str) -> None:
             )
 
 
+_OUT_OF_REACH = (
+    ("vllm.model_executor.models.transformers", "0"),
+    ("vllm.models.deepseek_v4", "0"),
+    ("vllm.models.deepseek_v32", "N"),
+)
+"""Modules whose own capture misses a boundary without a word (vllm 0.32.0)."""
+
+
+def check_reach(config: Any, cls: type) -> None:
+    """Refuse a boundary that a class with its own capture never delivers.
+
+    Raises:
+        AdaptationError: EA531.
+    """
+    boundaries = getattr(config.speculative_config.draft_model_config.hf_config, _SETTLED)
+    last = int(config.model_config.get_total_num_hidden_layers())
+    for owner in cls.__mro__:
+        for module, name in _OUT_OF_REACH:
+            missed = 0 if name == "0" else last
+            if owner.__module__.startswith(module) and missed in boundaries:
+                raise AdaptationError(
+                    Diagnostic(
+                        "EA531",
+                        f"{cls.__qualname__} never delivers boundary {missed}",
+                        expected="boundaries within reach of its own capture",
+                        found=str(boundaries),
+                        next_step="use a draft with other boundaries",
+                    )
+                )
+
+
 def _unproven(what: str, why: str, next_step: str) -> AdaptationError:
     return AdaptationError(
         Diagnostic("EA526", f"EAGLE-3 states are not proven under {what}", found=why, next_step=next_step)

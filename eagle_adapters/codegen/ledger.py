@@ -19,22 +19,7 @@ _ROWS = frozenset(("sequence_parallel_chunk", "tensor_model_parallel_all_gather"
 """Functions that choose or gather rows; every row stays what it was (vllm 0.32.0, model_executor/models/utils.py)."""
 
 _SAME = frozenset(
-    (
-        "to",
-        "float",
-        "half",
-        "bfloat16",
-        "contiguous",
-        "view",
-        "reshape",
-        "clone",
-        "type_as",
-        "flatten",
-        "type",
-        "detach",
-        "unsqueeze",
-        "squeeze",
-    )
+    "to float half bfloat16 contiguous view reshape clone type_as flatten type detach unsqueeze squeeze".split()
 )
 """Tensor methods after which the tensor still carries the same addends."""
 

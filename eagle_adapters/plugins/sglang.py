@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from types import ModuleType
 from typing import Any
 
 from eagle_adapters.backends.imports import after_import
+from eagle_adapters.diagnostics import Diagnostic
 
 SWITCH = "EAGLE_ADAPTERS"
 """Set to `off`, nothing of this package does anything in an engine."""
 
 LOADER = "sglang.srt.model_loader.loader"
 RUNNER = "sglang.srt.model_executor.model_runner"
+IDS_READER = "resolve_spec_aux_hidden_state_config"
 
 logger = logging.getLogger("eagle_adapters.sglang")
 
@@ -33,16 +36,22 @@ def register() -> None:
 
 
 def _watch_loader(module: ModuleType) -> None:
-    """Stand around the one function that makes a model of a class (`_initialize_model`)."""
-    initialize = module._initialize_model
+    """Stand around the one function that makes a model of a class."""
+    initialize = getattr(module, "_initialize_model", None)
+    if initialize is None:
+        logger.error("%s", _absent(f"{LOADER}._initialize_model"))
+        return
 
     def initialize_adapted(model_config: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _wanted(model_config):
-            return initialize(model_config, *args, **kwargs)
-        from eagle_adapters.backends.sglang.serving import adapt_model
-
         model = initialize(model_config, *args, **kwargs)
-        adapt_model(model)
+        if _wanted(model_config):
+            from eagle_adapters.backends.sglang.serving import adapt_model, refuse
+
+            runner = sys.modules.get(RUNNER)
+            if runner is None or hasattr(runner, IDS_READER):
+                adapt_model(model)
+            else:
+                refuse(type(model), (_absent(f"{RUNNER}.{IDS_READER}"),))
         return model
 
     module._initialize_model = initialize_adapted  # type: ignore[attr-defined]
@@ -50,7 +59,9 @@ def _watch_loader(module: ModuleType) -> None:
 
 def _watch_runner(module: ModuleType) -> None:
     """Stand around the function that reads the draft's layer ids, and swallows what it cannot read."""
-    resolve = module.resolve_spec_aux_hidden_state_config
+    resolve = getattr(module, IDS_READER, None)
+    if resolve is None:
+        return  # said when a target is built for EAGLE-3
 
     def resolve_checked(**kwargs: Any) -> Any:
         config = resolve(**kwargs)
@@ -60,7 +71,17 @@ def _watch_runner(module: ModuleType) -> None:
             config.eagle_aux_hidden_state_layer_ids = remember_draft(config.draft_model_config)
         return config
 
-    module.resolve_spec_aux_hidden_state_config = resolve_checked  # type: ignore[attr-defined]
+    setattr(module, IDS_READER, resolve_checked)
+
+
+def _absent(name: str) -> Diagnostic:
+    return Diagnostic(
+        "EA545",
+        f"this SGLang has no {name}",
+        expected="a release whose inner functions are known here (0.5.23)",
+        consequence="the target cannot be adapted",
+        next_step="use that release, or set EAGLE_ADAPTERS=off to serve as stock SGLang does",
+    )
 
 
 def _wanted(model_config: Any) -> bool:

@@ -66,6 +66,18 @@ def test_a_failed_adaptation_raises_from_the_hook_and_is_logged(sglang, caplog):
     assert "Target cannot be served with EAGLE-3" in caplog.text
 
 
+def test_a_release_with_other_inner_functions_is_refused_for_eagle3_only(sglang, tmp_path, caplog):
+    (tmp_path / "sglang/srt/model_executor/model_runner.py").write_text("", "utf-8")
+    plugin.register()
+    sglang("model_executor.model_runner")
+    loader = sglang("model_loader.loader")
+    with pytest.raises(AdaptationError) as caught:
+        loader._initialize_model(config()).set_eagle3_layers_to_capture([1, 3, 4])
+    assert caught.value.code == "EA545"
+    sglang("runtime_context").ALGORITHM = None
+    assert not hasattr(loader._initialize_model(config()), "set_eagle3_layers_to_capture")
+
+
 def test_a_draft_is_left_alone(sglang):
     plugin.register()
     model = sglang("model_loader.loader")._initialize_model(config(draft=True))

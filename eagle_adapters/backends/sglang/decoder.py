@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from eagle_adapters.codegen.instrument import Instrumented, instrument
-from eagle_adapters.codegen.loops import read_forward
-from eagle_adapters.codegen.residual import read_residual
+from eagle_adapters.codegen.decoder import capturing_forward
+from eagle_adapters.codegen.instrument import Instrumented
 from eagle_adapters.codegen.sources import MethodSource, class_source
 from eagle_adapters.codegen.style import SGLANG
 from eagle_adapters.diagnostics import Diagnostic
@@ -49,20 +48,19 @@ def plan_capture(cls: type, anatomy: Anatomy) -> Capture:
     assert anatomy.layers is not None, "only a dynamic chain has no layers"
     layers = anatomy.layers.path.rpartition(".")[2]
     if captures_itself(method):
-        return Capture(cls, method, None, _captures_after_loop(method, f"self.{layers}"), True)
-    forward = read_forward(method, layers)
-    residual = read_residual(forward, source)
-    return Capture(cls, method, instrument(forward, residual, SGLANG), True, False)
+        return Capture(cls, method, None, _captures_after_loop(method), True)
+    return Capture(cls, method, capturing_forward(source, SGLANG, layers=layers, anew=True), True, False)
 
 
 def captures_itself(method: MethodSource) -> bool:
     """Whether the forward already keeps states at the places that `layers_to_capture` names."""
-    names = {n.attr for n in ast.walk(method.parse()) if isinstance(n, ast.Attribute)}
-    names |= {n.value for n in ast.walk(method.parse()) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    tree = method.parse()
+    names = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    names |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     return any(sign in names for sign in _OWN_SIGNS)
 
 
-def _captures_after_loop(method: MethodSource, layers: str) -> bool:
+def _captures_after_loop(method: MethodSource) -> bool:
     """Whether something after the last layer still looks at the captured places: only then can boundary N be had."""
     tree = method.parse()
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For)]

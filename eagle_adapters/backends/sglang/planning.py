@@ -109,7 +109,7 @@ def _holder(anatomy: Anatomy) -> str:
 
 
 def _embedding_is_out_of_reach(model: Any, anatomy: Anatomy) -> bool:
-    """Whether the model's own `get_embed_and_head` fails though its embedding is there (sglang 0.5.23, models/opt.py)."""
+    """Whether the model's own `get_embed_and_head` fails though its embedding is there (sglang 0.5.23, opt.py)."""
     model = resolve(model, anatomy.adapted.path)
     if anatomy.embedding is None or not hasattr(model, "get_embed_and_head"):
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from eagle_adapters.apply import LOCK, apply_plan
@@ -36,10 +37,11 @@ def adapt_model(model: Any) -> None:
         except Exception as error:  # the plug-in must never break serving by itself: the hook says what went wrong
             logger.exception("eagle-adapters failed on %s", cls.__qualname__)
             reasons = (Diagnostic("EA999", f"adapting {cls.__qualname__} failed", found=repr(error)),)
-    _refuse(cls, reasons)
+    refuse(cls, reasons)
 
 
-def _refuse(cls: type, reasons: tuple[Diagnostic, ...]) -> None:
+def refuse(cls: type, reasons: Sequence[Diagnostic]) -> None:
+    """Log why a class cannot be served with EAGLE-3, and make its setter raise it."""
     error = AdaptationError(reasons)
     logger.error(
         "%s cannot be served with EAGLE-3 (EAGLE_ADAPTERS=off serves it as stock SGLang does):\n%s",

@@ -18,9 +18,12 @@ from eagle_adapters.codegen.sources import ClassSource, FunctionSource, dotted
 _ROWS = frozenset(("sequence_parallel_chunk", "tensor_model_parallel_all_gather"))
 """Functions that choose or gather rows; every row stays what it was (vllm 0.32.0, model_executor/models/utils.py)."""
 
-_SAME = frozenset(
-    "to float half bfloat16 contiguous view reshape clone type_as flatten type detach unsqueeze squeeze".split()
-)
+# fmt: off
+_SAME = frozenset((
+    "to", "float", "half", "bfloat16", "contiguous", "view", "reshape", "clone", "type_as", "flatten", "type", "detach",
+    "unsqueeze", "squeeze",
+))
+# fmt: on
 """Tensor methods after which the tensor still carries the same addends."""
 
 _FACTS = frozenset(("shape", "dtype", "device", "size", "ndim", "dim", "numel"))

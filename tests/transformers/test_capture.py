@@ -137,13 +137,45 @@ def test_a_compiled_model_captures_the_same(wrapped: Any, name: str, backend: st
     assert_close(after, plain)
 
 
-def test_capture_does_not_break_the_graph(wrapped: Any) -> None:
+def test_without_a_capture_a_wrapped_model_compiles_to_one_graph(wrapped: Any) -> None:
     torch._dynamo.reset()
     model = wrapped(shallow("llama", 2))
     inputs = text_inputs(model)["input_ids"]
-    with torch.no_grad(), model.eagle3_capture(range(3)):
+    with torch.no_grad():
         explanation = torch._dynamo.explain(lambda ids: model(input_ids=ids, use_cache=False).logits)(inputs)
-    assert explanation.graph_break_count == 0
+    assert (explanation.graph_count, explanation.graph_break_count) == (1, 0)
+
+
+def test_states_of_a_compiled_model_are_copied_outside_of_its_graph(wrapped: Any) -> None:
+    """A backend that reuses its output buffers, as CUDA graphs do, must not change what was captured before."""
+    torch._dynamo.reset()
+
+    def reusing(graph: Any, examples: Any) -> Any:
+        buffers: dict[tuple[int, torch.Size], torch.Tensor] = {}
+
+        def replay(*arguments: Any) -> Any:
+            return tuple(
+                buffers.setdefault((place, value.shape), torch.empty_like(value)).copy_(value)
+                if isinstance(value, torch.Tensor)
+                else value
+                for place, value in enumerate(graph(*arguments))
+            )
+
+        return replay
+
+    model = wrapped(shallow("llama", 2))
+    prompts = [text_inputs(model, seed=seed) for seed in range(3)]
+    expected = [forward(model, prompt, range(3)) for prompt in prompts]
+    compiled = torch.compile(model, backend=reusing)
+    captured = []
+    with torch.no_grad():
+        for prompt in prompts:
+            with model.eagle3_capture(range(3)) as states:
+                compiled(**prompt, use_cache=False)
+            captured.append(states)
+    for found, truth in zip(captured, expected, strict=True):
+        for boundary in range(3):
+            assert_close(found[boundary], truth[boundary])
 
 
 def test_compiled_before_it_was_wrapped_is_never_silently_empty() -> None:

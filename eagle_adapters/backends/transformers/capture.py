@@ -2,7 +2,8 @@
 
 Boundary b < N is read at the input of layer b, boundary N at the output of the last layer: both are before any final
 norm, and anything a model adds between two layers (Qwen3-VL's deepstack features) is part of the state. The hooks are
-put on once and stay silent until a capture is open, so that a model compiled after `wrap` has them in its graph.
+put on once and stay silent until a capture is open, so that a model compiled after `wrap` has them in its graph. A
+graph without an open capture is whole; with one it ends once more, after the decoder.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Recorder:
 
     def _end(self, decoder: nn.Module, args: Any, output: Any) -> None:
         if self.step is not None:
-            self.steps.append(self.step)
+            if torch.compiler.is_compiling():
+                _keep_outside_of_graph(self.steps, self.step)
+            else:
+                self.steps.append(self.step)
             self.step = None
 
     def _entry_hook(self, layer: nn.Module, boundary: int) -> Any:
@@ -73,6 +77,12 @@ class Recorder:
                 self.step[boundary] = _snapshot(output[0] if isinstance(output, tuple) else output)
 
         return record_exit
+
+
+@torch.compiler.disable
+def _keep_outside_of_graph(steps: list[dict[int, Tensor]], step: dict[int, Tensor]) -> None:
+    """Copy what a compiled forward recorded: its outputs may lie in memory that the next CUDA graph replay reuses."""
+    steps.append({boundary: state.clone() for boundary, state in step.items()})
 
 
 def _snapshot(state: Tensor) -> Tensor:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eagle_adapters.boundaries import Boundary, Convention, check_boundaries, default_boundaries, to_boundaries
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import BoundaryError, UsageError
 from eagle_adapters.speculate.accept import Interval, bootstrap
+
+if TYPE_CHECKING:
+    from eagle_adapters.speculate.drafter import Drafter
+    from eagle_adapters.speculate.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,20 +205,14 @@ def calibrate(
         UsageError: EA805, EA806, too few readings or prompts, or too little text.
     """
     from eagle_adapters.speculate.drafter import Drafter, load_drafter
-    from eagle_adapters.speculate.recording import record, replay
+    from eagle_adapters.speculate.recording import record
     from eagle_adapters.speculate.speculate import ensure_wrapped, num_layers
 
     model = ensure_wrapped(model)
     drafter = draft if isinstance(draft, Drafter) else load_drafter(draft, model)
     tried = list(candidates(drafter.spec.ids, num_layers(model)) if readings is None else readings)
-    if len(tried) < 2 or any(len(c.boundaries) != drafter.spec.num_aux for c in tried):
-        found = "; ".join(str([int(b) for b in c.boundaries]) for c in tried)
-        _refuse(
-            "EA805", "these readings cannot be compared", f"two or more of {drafter.spec.num_aux} boundaries", found
-        )
     wanted = sorted({int(b) for c in tried for b in c.boundaries})
-    sums: list[list[tuple[float, float]]] = [[] for _ in tried]
-    for recording in record(
+    recordings = record(
         model,
         prompts,
         wanted,
@@ -224,7 +222,34 @@ def calibrate(
         seed=seed,
         eos_token_id=eos_token_id,
         on_batch=on_batch,
-    ):
+    )
+    return compare(drafter, recordings, tried, steps=steps, seed=seed)
+
+
+def compare(
+    drafter: Drafter, recordings: Iterable[Recording], tried: Sequence[Candidate], *, steps: int = 3, seed: int = 0
+) -> Calibration:
+    """Rank readings on text that is recorded already; `calibrate` says how.
+
+    Args:
+        drafter: the draft.
+        recordings: hold the states of every reading.
+        tried: the readings; two or more.
+        steps: tokens drafted at each place.
+        seed: of the bootstrap.
+
+    Raises:
+        UsageError: EA805, EA806, as `calibrate`.
+    """
+    from eagle_adapters.speculate.recording import replay
+
+    if len(tried) < 2 or any(len(c.boundaries) != drafter.spec.num_aux for c in tried):
+        found = "; ".join(str([int(b) for b in c.boundaries]) for c in tried)
+        _refuse(
+            "EA805", "these readings cannot be compared", f"two or more of {drafter.spec.num_aux} boundaries", found
+        )
+    sums: list[list[tuple[float, float]]] = [[] for _ in tried]
+    for recording in recordings:
         for kept, candidate in zip(sums, tried, strict=True):
             counts = replay(drafter, recording, candidate.boundaries, steps)
             kept.extend((float(row.sum()) + len(row), float(len(row))) for row in counts if len(row))
@@ -233,7 +258,7 @@ def calibrate(
     return _rank(tried, sums, steps, seed)
 
 
-def _rank(tried: list[Candidate], sums: list[list[tuple[float, float]]], steps: int, seed: int) -> Calibration:
+def _rank(tried: Sequence[Candidate], sums: list[list[tuple[float, float]]], steps: int, seed: int) -> Calibration:
     lengths = [bootstrap(kept, seed) for kept in sums]
     order = sorted(range(len(tried)), key=lambda k: -lengths[k].mean)
     first, level = sums[order[0]], 1 - 0.05 / (len(tried) - 1)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 
-from eagle_adapters.boundaries import Convention, to_ids
+from eagle_adapters.boundaries import Boundary, Convention, to_ids
 from eagle_adapters.errors import BoundaryError, UsageError
 from eagle_adapters.speculate.accept import bootstrap, measure, summarise
-from eagle_adapters.speculate.calibrate import Candidate, calibrate, candidates
-from eagle_adapters.speculate.drafter import load_drafter
-from eagle_adapters.speculate.recording import record, replay
+from eagle_adapters.speculate.calibrate import Calibration, Candidate, calibrate, candidates, compare
+from eagle_adapters.speculate.drafter import Drafter, load_drafter
+from eagle_adapters.speculate.recording import Recording, record, replay
 from eagle_adapters.speculate.speculate import speculate
 from eagle_adapters.testing.pair import Pair, prompts
 
@@ -21,7 +22,7 @@ LAYERS = 8
 
 @pytest.mark.pair
 def test_acceptance_on_held_out_text_is_worth_the_name(target: Any, drafter: Any) -> None:
-    result = measure(target, drafter, prompts(48), steps=3, max_new_tokens=48, batch=24)
+    result = measure(target, drafter, prompts(24, 32), steps=3, max_new_tokens=32, batch=24)
     assert result.length.mean >= 2.2
     assert result.length.low > 2.0
     assert 1 > result.rates[0] > result.rates[1] > result.rates[2] > 0
@@ -29,14 +30,30 @@ def test_acceptance_on_held_out_text_is_worth_the_name(target: Any, drafter: Any
     assert result.tokens_per_pass > 1.9
 
 
+@pytest.fixture(scope="module")
+def recordings(target: Any) -> list[Recording]:
+    """Sampled text with the states of every boundary."""
+    boundaries = list(range(LAYERS + 1))
+    return record(target, prompts(40), boundaries, max_new_tokens=40, temperature=1.0, batch=40)
+
+
+@pytest.fixture(scope="module")
+def calibrated(drafter: Drafter, recordings: list[Recording]) -> Callable[[tuple[int, ...] | None], Calibration]:
+    """The calibration of the trained draft with other ids written into it, each measured once."""
+
+    @cache
+    def of(ids: tuple[int, ...] | None) -> Calibration:
+        return compare(drafter, recordings, candidates(ids, LAYERS))
+
+    return of
+
+
 @pytest.mark.pair
 @pytest.mark.parametrize("convention", [*Convention, None])
 def test_the_right_reading_is_found_in_every_convention(
-    target: Any, pair: Pair, drafter: Any, convention: Convention | None
+    pair: Pair, calibrated: Callable[[tuple[int, ...] | None], Calibration], convention: Convention | None
 ) -> None:
-    ids = None if convention is None else to_ids(pair.boundaries, convention, LAYERS)
-    written = load_drafter(replace(drafter.spec, ids=ids), target)
-    result = calibrate(target, written, prompts(24), max_new_tokens=28, batch=24)
+    result = calibrated(None if convention is None else to_ids(pair.boundaries, convention, LAYERS))
     assert result.decided, result.verdict
     assert result.best is not None
     assert result.best.boundaries == pair.boundaries
@@ -46,11 +63,23 @@ def test_the_right_reading_is_found_in_every_convention(
 
 
 @pytest.mark.pair
+def test_neighbours_cost_acceptance_in_proportion_to_their_distance(
+    pair: Pair, drafter: Drafter, recordings: list[Recording]
+) -> None:
+    shifted = [
+        Candidate(tuple(Boundary(b + shift) for b in pair.boundaries), (f"{shift:+d}",)) for shift in range(-2, 4)
+    ]
+    result = compare(drafter, recordings, shifted)
+    means = {ranked.candidate.names[0]: ranked.length.mean for ranked in result.ranking}
+    assert means["-2"] < means["-1"] < means["+0"] > means["+1"] > means["+2"] > means["+3"]
+
+
+@pytest.mark.pair
 def test_expected_acceptance_is_that_of_sampled_decoding(target: Any, pair: Pair, drafter: Any) -> None:
     """The replay's expectation at the first place after a prompt against the mean of many sampled rounds."""
     import torch
 
-    prompt, rows, steps = prompts(5, 16)[3], 400, 3
+    prompt, rows, steps = list(b"    return self."), 200, 3
     recordings = record(target, [prompt] * rows, pair.boundaries, max_new_tokens=steps + 2, temperature=1.0, batch=200)
     expected = torch.cat([row[:1] for r in recordings for row in replay(drafter, r, pair.boundaries, steps)])
     live = speculate(

@@ -15,7 +15,7 @@ from eagle_adapters.speculate.tree import Tree
 from eagle_adapters.testing.pair import Pair, prompts
 
 pytestmark = pytest.mark.pair
-NEW = 24
+NEW = 16
 
 
 def plain(target: Any, rows: list[list[int]], new: int = NEW) -> list[tuple[int, ...]]:
@@ -27,7 +27,7 @@ def plain(target: Any, rows: list[list[int]], new: int = NEW) -> list[tuple[int,
 
 
 def test_greedy_tokens_are_those_of_plain_generation_on_200_prompts(target: Any, drafter: Any) -> None:
-    rows = prompts(200, 40)
+    rows = prompts(200, 24)
     passes = tokens = 0
     for start in range(0, 200, 50):
         part = rows[start : start + 50]
@@ -42,21 +42,21 @@ def test_greedy_tokens_are_those_of_plain_generation_on_200_prompts(target: Any,
     ("steps", "tree"), [(1, None), (5, None), (3, Tree(3, 8)), (4, Tree(2, 20)), (2, Tree(500, 9))]
 )
 def test_every_shape_of_draft_is_lossless(target: Any, drafter: Any, steps: int, tree: Tree | None) -> None:
-    rows = prompts(24, 32)
+    rows = prompts(12, 24)
     assert list(speculate(target, drafter, rows, steps=steps, tree=tree, max_new_tokens=NEW).tokens) == plain(
         target, rows
     )
 
 
 def test_a_tree_accepts_at_least_what_its_best_branch_accepts(target: Any, drafter: Any) -> None:
-    rows = prompts(32, 32)
+    rows = prompts(24, 24)
     chain = speculate(target, drafter, rows, max_new_tokens=NEW)
     tree = speculate(target, drafter, rows, tree=Tree(4, 24), max_new_tokens=NEW)
     assert sum(tree.target_passes) < sum(chain.target_passes)
 
 
 def test_rows_of_different_lengths_do_not_disturb_each_other(target: Any, drafter: Any) -> None:
-    rows = [row[: 9 + 7 * k] for k, row in enumerate(prompts(6, 48))]
+    rows = [row[: 9 + 7 * k] for k, row in enumerate(prompts(4, 48))]
     together = speculate(target, drafter, rows, max_new_tokens=NEW)
     for k, row in enumerate(rows):
         alone = speculate(target, drafter, [row], max_new_tokens=NEW)
@@ -65,7 +65,7 @@ def test_rows_of_different_lengths_do_not_disturb_each_other(target: Any, drafte
 
 
 def test_wrong_boundaries_cost_passes_but_no_token(target: Any, drafter: Any) -> None:
-    rows = prompts(24, 32)
+    rows = prompts(16, 24)
     right = speculate(target, drafter, rows, max_new_tokens=NEW)
     wrong = speculate(target, drafter, rows, max_new_tokens=NEW, boundaries=(0, 1, 8))
     assert right.tokens == wrong.tokens
@@ -84,15 +84,15 @@ def test_a_row_ends_with_its_end_token(target: Any, drafter: Any) -> None:
 @pytest.mark.parametrize("tree", [None, Tree(3, 6)])
 def test_samples_are_distributed_as_those_of_the_target(target: Any, drafter: Any, tree: Tree | None) -> None:
     """Chi-square over the most likely triples of first tokens, and everything else."""
-    prompt, count, temperature = prompts(3, 16)[2], 1200, 0.8
+    prompt, count, temperature = list(b"import "), 1000, 0.6
     expected = exact_triples(target, prompt, temperature, width=5)
     generator = torch.Generator().manual_seed(11)
     seen: dict[tuple[int, ...], int] = {}
-    for _ in range(4):
+    for _ in range(2):
         out = speculate(
             target,
             drafter,
-            [prompt] * (count // 4),
+            [prompt] * (count // 2),
             tree=tree,
             max_new_tokens=3,
             temperature=temperature,
@@ -101,7 +101,7 @@ def test_samples_are_distributed_as_those_of_the_target(target: Any, drafter: An
         for tokens in out.tokens:
             seen[tokens] = seen.get(tokens, 0) + 1
     likely = {triple: p for triple, p in expected.items() if p * count >= 8}
-    assert len(likely) >= 8
+    assert len(likely) >= 12
     rest = 1 - sum(likely.values())
     statistic = sum((seen.get(triple, 0) - p * count) ** 2 / (p * count) for triple, p in likely.items())
     others = count - sum(seen.get(triple, 0) for triple in likely)

@@ -79,10 +79,12 @@ class Recorder:
         return record_exit
 
 
-@torch.compiler.disable
-def _keep_outside_of_graph(steps: list[dict[int, Tensor]], step: dict[int, Tensor]) -> None:
+def _keep_copies(steps: list[dict[int, Tensor]], step: dict[int, Tensor]) -> None:
     """Copy what a compiled forward recorded: its outputs may lie in memory that the next CUDA graph replay reuses."""
     steps.append({boundary: state.clone() for boundary, state in step.items()})
+
+
+_keep_outside_of_graph = torch.compiler.disable(_keep_copies)
 
 
 def _snapshot(state: Tensor) -> Tensor:

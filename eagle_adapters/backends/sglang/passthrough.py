@@ -13,6 +13,11 @@ PROCESSOR = "self.logits_processor"
 STATES = "aux_hidden_states"
 
 
+def calls_processor(method: MethodSource) -> bool:
+    """Whether the forward calls its logits processor."""
+    return any(ast.unparse(call.func) == PROCESSOR for call in _calls(method.parse()))
+
+
 def hands_states_on(method: MethodSource) -> bool:
     """Whether the forward does so by itself."""
     tree = method.parse()

@@ -9,7 +9,7 @@ from eagle_adapters.apply import applied_edit
 from eagle_adapters.backends.sglang import hooks
 from eagle_adapters.backends.sglang.capture import resolve
 from eagle_adapters.backends.sglang.decoder import Capture, plan_capture
-from eagle_adapters.backends.sglang.passthrough import hands_states_on, head_given, pass_states_on
+from eagle_adapters.backends.sglang.passthrough import calls_processor, hands_states_on, head_given, pass_states_on
 from eagle_adapters.codegen.compile import source_digest
 from eagle_adapters.codegen.sources import ClassSource, MethodSource, class_source
 from eagle_adapters.contract import check, contract_for
@@ -63,7 +63,7 @@ def _plan(target: Any, cls: type, version: str, anatomy: Anatomy) -> Plan:
     owners = _owners(anatomy, cls)
     chain = {link.path: owners[link.class_name] for link in anatomy.chain}
     assert anatomy.layers is not None, "a chain that is not dynamic ends at the layers"
-    holder = _holder(anatomy)
+    holder = _holder(anatomy, chain)
     if anatomy.decoder.class_name.partition(".")[0] == "transformers":
         raise hooks.refused(
             f"{class_name(cls)} runs the decoder of transformers inside SGLang",
@@ -97,15 +97,17 @@ def _owners(anatomy: Anatomy, cls: type) -> dict[str, type]:
     return owners
 
 
-def _holder(anatomy: Anatomy) -> str:
-    """The path of the module on the chain that owns the logits processor."""
-    if anatomy.logits is None or anatomy.logits.path.rpartition(".")[2] != "logits_processor":
-        raise hooks.refused(
-            f"{anatomy.target} has no logits processor on its way to the decoder",
-            expected="`logits_processor` on a module of the chain",
-            found=anatomy.logits.path if anatomy.logits is not None else "none",
-        )
-    return anatomy.logits.path.rpartition(".")[0]
+def _holder(anatomy: Anatomy, chain: Mapping[str, type]) -> str:
+    """The path of the module on the chain that calls its logits processor; others may own one that they never call."""
+    for path, cls in chain.items():
+        forward = class_source(cls).method("forward")
+        if forward is not None and calls_processor(forward):
+            return path
+    raise hooks.refused(
+        f"no class between {anatomy.target} and its decoder calls a logits processor",
+        expected="a forward with a call of self.logits_processor",
+        found=", ".join(link.class_name for link in anatomy.chain),
+    )
 
 
 def _embedding_is_out_of_reach(model: Any, anatomy: Anatomy) -> bool:

@@ -6,30 +6,38 @@ import pytest
 from sglang_cases import BOUNDARIES, PROMPTS, STOCK, failed, served
 
 ARCHITECTURES = (
-    # decoder to be instrumented, residual kept in the batch object, range loop
-    "mixtral",
-    # decoder captures only, `get_embed_and_head` and the setter missing
-    "arcee",
-    "glm4",
-    # pair, range loop over all layers
+    # pair, range loop over all layers, tied head
     "gemma",
-    "olmoe",
-    "stablelm",
+    # one value, slice; its own `get_embed_and_head` fails
+    "opt",
     # pair, plain loop
     "ernie4_5",
+    # one value, range loop
+    "persimmon",
+    # pair that is no sum
+    "cohere",
+    # flattened wrapper around a decoder that captures
+    "qwen2_vl",
+    # wrappers whose inner model the checkpoint chooses
+    "llava_pixtral",
+    "mistral3",
+    # residual kept in the batch object
+    "mixtral",
+    # decoder captures, setter and `get_embed_and_head` are missing
+    "arcee",
+    "glm4",
+    # pair, range loop
+    "olmoe",
+    "stablelm",
+    # pair that is scaled
+    "granite",
     # one value, range loop
     "gpt2",
     "granitemoe",
     "starcoder2",
-    "persimmon",
     # one value, enumerate
     "olmo",
     "olmo2",
-    # one value, slice
-    "opt",
-    # pair that is scaled; pair that is no sum
-    "granite",
-    "cohere",
 )
 
 

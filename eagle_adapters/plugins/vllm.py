@@ -93,7 +93,7 @@ def _ask(config: Any) -> None:
 
 def _adapt(cls: type) -> None:
     """Give a class its hooks, or stop the engine with the reasons."""
-    from eagle_adapters.backends.vllm.request import check_adapted_modes, check_reach
+    from eagle_adapters.backends.vllm.request import check_adapted_modes, check_reach, mark_generated
     from eagle_adapters.errors import AdaptationError
     from eagle_adapters.introspect.anatomy import class_name
     from eagle_adapters.plan import Refusal
@@ -106,6 +106,7 @@ def _adapt(cls: type) -> None:
     check_reach(_asked_by, cls)
     if plan.edits:
         check_adapted_modes(_asked_by, plan.findings, class_name(cls))
+        mark_generated(_asked_by, plan)
     if done is None:
         wrap(cls, engine="vllm")
         _plans[cls] = plan

@@ -125,3 +125,19 @@ def test_a_release_that_is_not_supported_is_refused(monkeypatch) -> None:
     plan = BACKEND.plan(model_class("LlamaForCausalLM"))
     assert isinstance(plan, Refusal)
     assert plan.reasons[0].code == "EA306"
+
+
+def test_generated_texts_are_part_of_the_key_of_compiled_graphs() -> None:
+    from vllm.config import VllmConfig
+
+    from eagle_adapters.backends.vllm.request import mark_generated
+
+    plan = BACKEND.plan(model_class("Gemma3ForCausalLM"))
+    assert isinstance(plan, Plan)
+    config = VllmConfig()
+    before = config.compute_hash()
+    mark_generated(config, plan)
+    assert config.compute_hash() != before
+    once = config.compute_hash()
+    mark_generated(config, plan)
+    assert config.compute_hash() == once

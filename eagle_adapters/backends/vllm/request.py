@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from eagle_adapters.boundaries import Boundary, Convention, Reading, read_ids
+from eagle_adapters.codegen.compile import source_digest
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError, BoundaryError, DataError
+from eagle_adapters.plan import Plan
 
 logger = logging.getLogger("eagle_adapters.vllm")
 
@@ -261,6 +263,18 @@ def check_adapted_modes(config: Any, findings: Any, class_label: str) -> None:
                     next_step="use --tensor-parallel-size 1" if tensor else "use --dtype bfloat16",
                 )
             )
+
+
+def mark_generated(config: Any, plan: Plan) -> None:
+    """Make the generated texts part of what vLLM keys its cache of compiled graphs by.
+
+    vLLM hashes the files that a graph was traced from, and a generated method stands in none
+    (vllm 0.32.0, compilation/backends.py); `additional_config` is part of the key as well (config/vllm.py).
+    """
+    extra = config.additional_config
+    if isinstance(extra, dict):
+        texts = [getattr(edit, "source", "") for edit in plan.edits]
+        extra.setdefault("eagle_adapters", {})[plan.target] = source_digest("\n".join(texts))
 
 
 _OUT_OF_REACH = (

@@ -1,8 +1,9 @@
 """Supply, check and prove the EAGLE-3 target interface of any model class, on stock SGLang and vLLM wheels.
 
 `wrap` gives a model, or a model class, the hooks it lacks; `explain` says what was done and why; `unwrap` takes it
-back. Everything else that is promised stands in `eagle_adapters.contract` (what engines ask of a target),
-`eagle_adapters.boundaries` (the one layer numbering), `eagle_adapters.errors` and `eagle_adapters.testing`.
+back; `speculate` decodes with a draft, losslessly. What else is promised stands in `eagle_adapters.contract` (what
+engines ask of a target), `eagle_adapters.boundaries` (the one layer numbering), `eagle_adapters.drafts`,
+`eagle_adapters.errors` and `eagle_adapters.testing`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from eagle_adapters.boundaries import Boundary, Convention
     from eagle_adapters.diagnostics import Diagnostic, Severity
     from eagle_adapters.errors import EagleAdaptersError
+    from eagle_adapters.speculation.speculate import Speculation, speculate
     from eagle_adapters.wrapping import Explanation, explain, plan_for, unwrap, wrap
 
 _HOMES = {
@@ -22,8 +24,10 @@ _HOMES = {
     "EagleAdaptersError": "errors",
     "Explanation": "wrapping",
     "Severity": "diagnostics",
+    "Speculation": "speculation.speculate",
     "explain": "wrapping",
     "plan_for": "wrapping",
+    "speculate": "speculation.speculate",
     "unwrap": "wrapping",
     "wrap": "wrapping",
 }
@@ -35,8 +39,10 @@ __all__ = [
     "EagleAdaptersError",
     "Explanation",
     "Severity",
+    "Speculation",
     "explain",
     "plan_for",
+    "speculate",
     "unwrap",
     "wrap",
 ]

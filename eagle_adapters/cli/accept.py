@@ -12,7 +12,7 @@ from eagle_adapters.cli.render import Format, FormatOption, Table, emit, progres
 from eagle_adapters.cli.verify import parse_boundaries, quiet_transformers
 
 if TYPE_CHECKING:
-    from eagle_adapters.speculate.accept import Acceptance
+    from eagle_adapters.speculation.accept import Acceptance
 
 TargetFolder = Annotated[Path, typer.Argument(help="The target's checkpoint folder.", exists=True, file_okay=False)]
 DraftFolder = Annotated[Path, typer.Option("--draft", help="The draft's folder.", exists=True, file_okay=False)]
@@ -59,7 +59,7 @@ def accept(
 
     The target runs in float32 as a transformers model. Greedy decoding gives the very tokens of the target.
     """
-    from eagle_adapters.speculate.accept import measure
+    from eagle_adapters.speculation.accept import measure
     from eagle_adapters.verify.transformers import load_model
 
     rows = read_prompts(prompts, target)

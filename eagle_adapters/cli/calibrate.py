@@ -45,7 +45,7 @@ def calibrate_draft(
 
     The exit code is 1 when the data cannot tell.
     """
-    from eagle_adapters.speculate.calibrate import calibrate
+    from eagle_adapters.speculation.calibrate import calibrate
     from eagle_adapters.verify.transformers import load_model
 
     rows = read_prompts(prompts, target)

@@ -82,7 +82,7 @@ def decode_with_trained_pair(prompts: int = 8, new_tokens: int = 64) -> dict[str
     """Held-out prompts decoded with and without the trained draft: passes of the target, and whether tokens agree."""
     import torch
 
-    from eagle_adapters.speculate.speculate import speculate
+    from eagle_adapters import speculate
     from eagle_adapters.testing import pair
 
     trained = pair.load_pair()

@@ -10,7 +10,7 @@ import typer
 from eagle_adapters.cli.render import Block, ExitCode, Format, FormatOption, Table, emit
 
 if TYPE_CHECKING:
-    from eagle_adapters.speculate.accept import Interval
+    from eagle_adapters.speculation.accept import Interval
 
 
 def register(app: typer.Typer) -> None:
@@ -42,11 +42,11 @@ def diagnose(
 
     Exit code 1 unless it is sound.
     """
-    from eagle_adapters.speculate.cost import break_even_acceptance, predict, round_cost, speed_up
-    from eagle_adapters.speculate.diagnosis import Cause
-    from eagle_adapters.speculate.diagnosis import diagnose as find_cause
-    from eagle_adapters.speculate.measured import read_acceptance, read_calibration
-    from eagle_adapters.speculate.served import read_served
+    from eagle_adapters.speculation.cost import break_even_acceptance, predict, round_cost, speed_up
+    from eagle_adapters.speculation.diagnosis import Cause
+    from eagle_adapters.speculation.diagnosis import diagnose as find_cause
+    from eagle_adapters.speculation.measured import read_acceptance, read_calibration
+    from eagle_adapters.speculation.served import read_served
 
     measured = read_acceptance(offline)
     counted = read_served(_text(served), None if before is None else _text(before), where=str(served))

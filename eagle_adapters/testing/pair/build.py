@@ -68,7 +68,7 @@ def key() -> str:
     Not the version of torch, so that the environments of all engines share one pair.
     """
     here = Path(__file__).parent
-    layers = here.parent.parent / "speculate"
+    layers = here.parent.parent / "speculation"
     code = [*sorted(here.glob("*.py")), layers / "layers.py", layers / "drafter.py"]
     parts = [path.read_text("utf-8") for path in code]
     parts += [corpus.digest(), version("transformers")]

@@ -55,7 +55,7 @@ def train(folder: Path, target: Any, boundaries: tuple[Boundary, ...], recipe: R
     import torch
 
     from eagle_adapters.drafts.reader import read_draft
-    from eagle_adapters.speculate.drafter import Drafter
+    from eagle_adapters.speculation.drafter import Drafter
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
@@ -86,7 +86,7 @@ def lookahead_loss(draft: Any, ids: Any, states: list[Any], logits: Any) -> Any:
     """
     import torch
 
-    from eagle_adapters.speculate.drafter import Memory
+    from eagle_adapters.speculation.drafter import Memory
 
     columns = ids.shape[1] - 1 - DRAFT_STEPS
     causal = torch.ones(columns, columns, dtype=torch.bool).tril()

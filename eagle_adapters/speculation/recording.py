@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from eagle_adapters.boundaries import Boundary
-from eagle_adapters.speculate.drafter import Drafter, Memory
-from eagle_adapters.speculate.speculate import ensure_wrapped, fill_up
+from eagle_adapters.speculation.drafter import Drafter, Memory
+from eagle_adapters.speculation.speculate import ensure_wrapped, fill_up
 
 
 @dataclass(frozen=True)

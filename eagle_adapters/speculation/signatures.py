@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eagle_adapters.speculate.accept import Acceptance, Interval
-from eagle_adapters.speculate.cost import expected_length
-from eagle_adapters.speculate.intervals import MATERIAL, Z, chain_of, error_of, is_worse, length_of, rate_of
-from eagle_adapters.speculate.served import Served
+from eagle_adapters.speculation.accept import Acceptance, Interval
+from eagle_adapters.speculation.cost import expected_length
+from eagle_adapters.speculation.intervals import MATERIAL, Z, chain_of, error_of, is_worse, length_of, rate_of
+from eagle_adapters.speculation.served import Served
 
 NOTHING = 0.05
 """Acceptance of the first drafted token below which nothing but chance is accepted."""

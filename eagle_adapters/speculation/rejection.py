@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eagle_adapters.speculate.proposal import Proposal
+from eagle_adapters.speculation.proposal import Proposal
 
 
 @dataclass(frozen=True, slots=True)

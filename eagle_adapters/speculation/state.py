@@ -15,7 +15,7 @@ from torch import Tensor
 from eagle_adapters.boundaries import Boundary
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import UsageError
-from eagle_adapters.speculate.drafter import Drafter, Memory
+from eagle_adapters.speculation.drafter import Drafter, Memory
 
 
 class TargetState:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import UsageError
-from eagle_adapters.speculate.proposal import Proposal
-from eagle_adapters.speculate.state import DraftState
+from eagle_adapters.speculation.proposal import Proposal
+from eagle_adapters.speculation.state import DraftState
 
 
 @dataclass(frozen=True, slots=True)

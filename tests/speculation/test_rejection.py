@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from eagle_adapters.speculate.proposal import Proposal
-from eagle_adapters.speculate.rejection import Verdict, accept_greedy, accept_sampled
+from eagle_adapters.speculation.proposal import Proposal
+from eagle_adapters.speculation.rejection import Verdict, accept_greedy, accept_sampled
 
 VOCAB, ROWS = 4, 3000
 

@@ -88,7 +88,7 @@ def test_widening_changes_the_widths_and_nothing_else() -> None:
 
 def test_the_loss_of_each_step_is_that_of_drafting_column_by_column(untrained: build.Pair) -> None:
     """The training's masks against the same steps taken for one column at a time, with a memory of its own."""
-    from eagle_adapters.speculate.drafter import Memory, load_drafter
+    from eagle_adapters.speculation.drafter import Memory, load_drafter
 
     model = untrained.load_target()
     drafter = load_drafter(untrained.draft, model)

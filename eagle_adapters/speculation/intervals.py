@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from eagle_adapters.speculate.accept import Acceptance, Interval
-from eagle_adapters.speculate.served import Served
+from eagle_adapters.speculation.accept import Acceptance, Interval
+from eagle_adapters.speculation.served import Served
 
 Z = 1.96
 

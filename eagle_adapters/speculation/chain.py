@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eagle_adapters.speculate.proposal import Proposal
-from eagle_adapters.speculate.state import DraftState
+from eagle_adapters.speculation.proposal import Proposal
+from eagle_adapters.speculation.state import DraftState
 
 
 def draft_chain(

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from eagle_adapters.errors import BoundaryError, UsageError
-from eagle_adapters.speculate.recording import record, replay
-from eagle_adapters.speculate.speculate import speculate
-from eagle_adapters.speculate.tree import Tree
+from eagle_adapters.speculation.recording import record, replay
+from eagle_adapters.speculation.speculate import speculate
+from eagle_adapters.speculation.tree import Tree
 from eagle_adapters.testing.pair import Pair, prompts
 
 pytestmark = pytest.mark.pair

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.drafts.documents import CONFIG_LIMIT, parse_json, read_bytes
 from eagle_adapters.errors import DataError
-from eagle_adapters.speculate.accept import Acceptance, Interval
+from eagle_adapters.speculation.accept import Acceptance, Interval
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagle_adapters.diagnostics import Diagnostic, Severity
-from eagle_adapters.speculate.accept import Acceptance, Interval
-from eagle_adapters.speculate.intervals import Z, error_of, length_of, overdispersion
-from eagle_adapters.speculate.served import Served
-from eagle_adapters.speculate.signatures import SIGNATURES, Cause, Facts
+from eagle_adapters.speculation.accept import Acceptance, Interval
+from eagle_adapters.speculation.intervals import Z, error_of, length_of, overdispersion
+from eagle_adapters.speculation.served import Served
+from eagle_adapters.speculation.signatures import SIGNATURES, Cause, Facts
 
 __all__ = ["Cause", "Diagnosis", "Suspicion", "diagnose"]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from eagle_adapters.drafts.keys import Layout, write
 from eagle_adapters.drafts.reader import read_draft
 from eagle_adapters.errors import DataError
-from eagle_adapters.speculate.drafter import Memory, load_drafter
+from eagle_adapters.speculation.drafter import Memory, load_drafter
 
 HIDDEN, TARGET_HIDDEN, HEADS, VOCAB, DRAFT_VOCAB = 32, 32, 4, 60, 24
 

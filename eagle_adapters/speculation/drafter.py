@@ -18,7 +18,7 @@ from eagle_adapters.diagnostics import Diagnostic, Severity
 from eagle_adapters.drafts.reader import read_draft
 from eagle_adapters.drafts.spec import DraftSpec, Weights
 from eagle_adapters.errors import DataError
-from eagle_adapters.speculate.layers import Layer, Memory, Norm, Rotation
+from eagle_adapters.speculation.layers import Layer, Memory, Norm, Rotation
 
 __all__ = ["Drafter", "Memory", "load_drafter"]
 

@@ -105,8 +105,8 @@ def measure(
     """
     import torch
 
-    from eagle_adapters.speculate.drafter import Drafter, load_drafter
-    from eagle_adapters.speculate.speculate import ensure_wrapped, speculate
+    from eagle_adapters.speculation.drafter import Drafter, load_drafter
+    from eagle_adapters.speculation.speculate import ensure_wrapped, speculate
 
     model = ensure_wrapped(model)
     drafter = draft if isinstance(draft, Drafter) else load_drafter(draft, model)

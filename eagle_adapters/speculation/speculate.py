@@ -14,12 +14,12 @@ from eagle_adapters.boundaries import Boundary, check_boundaries, read_ids
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.drafts.spec import DraftSpec
 from eagle_adapters.errors import UsageError
-from eagle_adapters.speculate.chain import draft_chain
-from eagle_adapters.speculate.drafter import Drafter, load_drafter
-from eagle_adapters.speculate.proposal import Proposal
-from eagle_adapters.speculate.rejection import Verdict, accept_greedy, accept_sampled
-from eagle_adapters.speculate.state import DraftState, TargetState
-from eagle_adapters.speculate.tree import Tree, draft_tree
+from eagle_adapters.speculation.chain import draft_chain
+from eagle_adapters.speculation.drafter import Drafter, load_drafter
+from eagle_adapters.speculation.proposal import Proposal
+from eagle_adapters.speculation.rejection import Verdict, accept_greedy, accept_sampled
+from eagle_adapters.speculation.state import DraftState, TargetState
+from eagle_adapters.speculation.tree import Tree, draft_tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from eagle_adapters.boundaries import Boundary, Convention, check_boundaries, default_boundaries, to_boundaries
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import BoundaryError, UsageError
-from eagle_adapters.speculate.accept import Interval, bootstrap
+from eagle_adapters.speculation.accept import Interval, bootstrap
 
 if TYPE_CHECKING:
-    from eagle_adapters.speculate.drafter import Drafter
-    from eagle_adapters.speculate.recording import Recording
+    from eagle_adapters.speculation.drafter import Drafter
+    from eagle_adapters.speculation.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +204,9 @@ def calibrate(
         BoundaryError: EA001, EA002, no reading fits the target.
         UsageError: EA805, EA806, too few readings or prompts, or too little text.
     """
-    from eagle_adapters.speculate.drafter import Drafter, load_drafter
-    from eagle_adapters.speculate.recording import record
-    from eagle_adapters.speculate.speculate import ensure_wrapped, num_layers
+    from eagle_adapters.speculation.drafter import Drafter, load_drafter
+    from eagle_adapters.speculation.recording import record
+    from eagle_adapters.speculation.speculate import ensure_wrapped, num_layers
 
     model = ensure_wrapped(model)
     drafter = draft if isinstance(draft, Drafter) else load_drafter(draft, model)
@@ -241,7 +241,7 @@ def compare(
     Raises:
         UsageError: EA805, EA806, as `calibrate`.
     """
-    from eagle_adapters.speculate.recording import replay
+    from eagle_adapters.speculation.recording import replay
 
     if len(tried) < 2 or any(len(c.boundaries) != drafter.spec.num_aux for c in tried):
         found = "; ".join(str([int(b) for b in c.boundaries]) for c in tried)

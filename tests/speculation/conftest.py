@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eagle_adapters import unwrap, wrap
-from eagle_adapters.speculate.drafter import Drafter, load_drafter
+from eagle_adapters.speculation.drafter import Drafter, load_drafter
 from eagle_adapters.testing.pair import Pair, load_pair
 
 

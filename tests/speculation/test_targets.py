@@ -17,11 +17,11 @@ import torch
 from eagle_adapters import unwrap
 from eagle_adapters.drafts.reader import read_draft
 from eagle_adapters.errors import UsageError
-from eagle_adapters.speculate import speculate as module
-from eagle_adapters.speculate.drafter import Drafter
-from eagle_adapters.speculate.proposal import Proposal
-from eagle_adapters.speculate.state import DraftState
-from eagle_adapters.speculate.tree import Tree
+from eagle_adapters.speculation import speculate as module
+from eagle_adapters.speculation.drafter import Drafter
+from eagle_adapters.speculation.proposal import Proposal
+from eagle_adapters.speculation.state import DraftState
+from eagle_adapters.speculation.tree import Tree
 from eagle_adapters.tiny import build_tiny, image_inputs
 
 NEW = 14

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from eagle_adapters.cli import main
 from eagle_adapters.diagnostics import Diagnostic, Severity
 from eagle_adapters.errors import DataError, UsageError
-from eagle_adapters.speculate.accept import Acceptance, Interval
-from eagle_adapters.speculate.cost import break_even_acceptance, expected_length, predict, round_cost, speed_up
-from eagle_adapters.speculate.diagnosis import Cause, diagnose
-from eagle_adapters.speculate.served import Served, read_served
-from eagle_adapters.speculate.signatures import SIGNATURES
+from eagle_adapters.speculation.accept import Acceptance, Interval
+from eagle_adapters.speculation.cost import break_even_acceptance, expected_length, predict, round_cost, speed_up
+from eagle_adapters.speculation.diagnosis import Cause, diagnose
+from eagle_adapters.speculation.served import Served, read_served
+from eagle_adapters.speculation.signatures import SIGNATURES
 
 GOOD = (0.70, 0.50, 0.36)
 

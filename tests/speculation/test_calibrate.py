@@ -10,11 +10,11 @@ import pytest
 
 from eagle_adapters.boundaries import Boundary, Convention, to_ids
 from eagle_adapters.errors import BoundaryError, UsageError
-from eagle_adapters.speculate.accept import bootstrap, measure, summarise
-from eagle_adapters.speculate.calibrate import Calibration, Candidate, calibrate, candidates, compare
-from eagle_adapters.speculate.drafter import Drafter, load_drafter
-from eagle_adapters.speculate.recording import Recording, record, replay
-from eagle_adapters.speculate.speculate import speculate
+from eagle_adapters.speculation.accept import bootstrap, measure, summarise
+from eagle_adapters.speculation.calibrate import Calibration, Candidate, calibrate, candidates, compare
+from eagle_adapters.speculation.drafter import Drafter, load_drafter
+from eagle_adapters.speculation.recording import Recording, record, replay
+from eagle_adapters.speculation.speculate import speculate
 from eagle_adapters.testing.pair import Pair, prompts
 
 LAYERS = 8

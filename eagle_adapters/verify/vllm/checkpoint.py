@@ -22,8 +22,9 @@ def save_checkpoint(config: Mapping[str, Any], folder: Path, seed: int = 0) -> A
         seed: of the weights.
     """
     model = build_tiny(config, seed=seed)
-    if model.config.get_text_config().tie_word_embeddings:
-        # A large embedding that is also the head makes a target repeat one token for ever.
+    text = model.config.get_text_config()
+    if text.tie_word_embeddings or text.model_type.startswith("gemma"):
+        # An embedding that is also the head, or is scaled up, makes a random target repeat one token for ever.
         embedding = model.get_input_embeddings().weight
         embedding.data.mul_(embedding.shape[-1] ** -0.5)
     folder.mkdir(parents=True, exist_ok=True)

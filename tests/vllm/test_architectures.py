@@ -14,26 +14,11 @@ REFUSED = "does not support EAGLE3 interface"
 TARGETS = {
     # the pair is a sum
     "gemma3": REFUSED,
-    "gemma": REFUSED,
     "mixtral": REFUSED,
-    "nemotron": REFUSED,
     # the pair is not a sum
-    "cohere2": REFUSED,
-    "exaone4": REFUSED,
     "stablelm": REFUSED,
-    "phimoe": REFUSED,
     # a single value
     "gpt2": "'model' attribute",
-    "falcon": "'model' attribute",
-    "bloom": "'model' attribute",
-    "gptj": "'model' attribute",
-    # the inner model is chosen by the checkpoint
-    "llava_gemma2": "must inherit from EagleModelMixin",
-    "llava_onevision": REFUSED,
-    "internvl": REFUSED,
-    # the decoder captures, the wrapper lacks the hook
-    "idefics3": "'model' attribute",
-    "aria": "'model' attribute",
 }
 """Case -> what stock vLLM 0.32.0 says when it is asked to serve it with EAGLE-3."""
 

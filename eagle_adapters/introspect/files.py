@@ -15,8 +15,8 @@ from pathlib import Path
 OPAQUE = frozenset({"torch", "numpy", "triton"}) | sys.stdlib_module_names
 """Packages whose classes are named but not read."""
 
-_LAZY = frozenset({"torch", "transformers", "transformers.models"})
-"""Packages that import everything with `*`; no name is searched for through them."""
+_UNSEARCHED = frozenset({"torch", "transformers"})
+"""Packages full of `import *`, through which no name is searched for, but for `torch.nn`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -191,7 +191,7 @@ class Files:
                 return External(found.name) if opaque and not isinstance(found, ModuleReference) else found
         if fallback is not None:
             return fallback
-        for module in file.stars if file.module not in _LAZY else ():
+        for module in file.stars if _searched(file.module) else ():
             star = self.file(module)
             if star is not None and (found := self.look_up(star, name, trail)) is not None:
                 return found
@@ -255,6 +255,10 @@ def absolute(file: SourceFile, statement: ast.ImportFrom) -> str:
     base = file.package.split(".")
     base = base[: len(base) - (statement.level - 1)]
     return ".".join([*base, *([statement.module] if statement.module else [])])
+
+
+def _searched(module: str) -> bool:
+    return module.partition(".")[0] not in _UNSEARCHED or module.startswith("torch.nn")
 
 
 @lru_cache(maxsize=512)

@@ -48,7 +48,10 @@ def shared_packages(name: str) -> Path:
 
 
 def thin_environment(folder: Path, packages: Path) -> None:
-    """Lay an environment over the shared packages, with this checkout in it."""
+    """Lay an environment over the shared packages, with this checkout in it.
+
+    What an engine's wheel needs to be importable on a machine without a GPU is in `tests/ENGINE/shim/sitecustomize.py`.
+    """
     state = digest(str(packages), str(ROOT), (ROOT / "pyproject.toml").read_text("utf-8"), Path(__file__).read_text())
     mark = folder / MARK
     if mark.is_file() and mark.read_text() == state:
@@ -58,7 +61,11 @@ def thin_environment(folder: Path, packages: Path) -> None:
     venv.create(folder, with_pip=False)
     shared, own = site_packages(packages), site_packages(folder)
     # addsitedir, not a bare path: some engine packages come with .pth files of their own.
-    (own / "_shared_packages.pth").write_text(f"import site; site.addsitedir({str(shared)!r})\n", "utf-8")
+    shim = ROOT / "tests" / folder.name.removeprefix(".venv-") / "shim"
+    lines = [f"import site; site.addsitedir({str(shared)!r})"]
+    if shim.is_dir():
+        lines.append(f"import sys; sys.path.insert(0, {str(shim)!r})")
+    (own / "_shared_packages.pth").write_text("\n".join(lines) + "\n", "utf-8")
     pip(folder, "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--editable", str(ROOT))
     link_commands(folder, packages, shared)
     mark.write_text(state)

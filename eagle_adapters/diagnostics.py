@@ -101,6 +101,7 @@ CODES: dict[str, str] = {
     "EA610": "There is no reference to verify against.",
     "EA611": "Two boundaries of the reference are too much alike to tell apart.",
     "EA612": "The engine did not serve the target.",
+    "EA613": "The engine's runner has no way to give a picture.",
     # EA7xx: drafts
     "EA700": "A file of a checkpoint cannot be read.",
     "EA701": "A weight file is malformed.",

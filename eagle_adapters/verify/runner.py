@@ -52,9 +52,15 @@ class Captured:
 
 
 class Runner(Protocol):
-    """One engine under test. It loads a checkpoint, adapts the target the way a user would, and generates greedily."""
+    """One engine under test. It loads a checkpoint, adapts the target the way a user would, and generates greedily.
+
+    Attributes:
+        engine: its name.
+        pictures: whether it can be given a `Prompt` with a picture.
+    """
 
     engine: str
+    pictures: bool
 
     def version(self) -> str:
         """The engine's version."""

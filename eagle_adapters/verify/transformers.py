@@ -14,6 +14,7 @@ class TransformersRunner:
     """See `eagle_adapters.verify.runner.Runner`."""
 
     engine = "transformers"
+    pictures = True
 
     def version(self) -> str:
         """The version of transformers."""

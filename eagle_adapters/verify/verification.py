@@ -60,7 +60,7 @@ def verify(
         assert anatomy.num_layers is not None, "a live model has a countable list of layers"
         n = anatomy.num_layers.value
         asked = check_boundaries(range(n + 1) if boundaries is None else sorted(boundaries), n)
-        prompts, findings = _prompts(model, image, seed)
+        prompts, findings = _prompts(model, runner, image, seed)
         captured = runner.run(checkpoint, prompts, [int(b) for b in asked], max_new_tokens)
         results = []
         for prompt, capture in zip(prompts, captured, strict=True):
@@ -101,10 +101,20 @@ def _config_hash(target: str | Path, checkpoint: Path) -> str:
     return config_digest(fields)
 
 
-def _prompts(model: Any, image: torch.Tensor | None, seed: int) -> tuple[list[Prompt], list[Diagnostic]]:
+def _prompts(
+    model: Any, runner: Runner, image: torch.Tensor | None, seed: int
+) -> tuple[list[Prompt], list[Diagnostic]]:
     prompts = [Prompt("text", text_inputs(model, seed=seed))]
     if image_token(model.config) is None and getattr(model.config, "vision_config", None) is None:
         return prompts, []
+    if not runner.pictures:
+        blind = Diagnostic(
+            "EA613",
+            f"the {runner.engine} runner has no way to give the target a picture",
+            Severity.WARNING,
+            next_step="text only was proven",
+        )
+        return prompts, [blind]
     shown = picture() if image is None else image
     try:
         prompts.append(Prompt("image", image_inputs(model, shown, seed=seed), shown))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from eagle_adapters.diagnostics import Severity
 from eagle_adapters.errors import BoundaryError, ContractError, DataError
 from eagle_adapters.tiny import picture, save_tiny, tiny_config
 from eagle_adapters.verify import Captured, Prompt, runner_for, verify, write_evidence
@@ -21,6 +22,7 @@ class Shifted:
     """Captures one boundary too late, as an engine with the wrong convention does."""
 
     engine = "transformers"
+    pictures = True
 
     def version(self) -> str:
         return REAL.version()
@@ -47,6 +49,26 @@ def test_an_engine_that_shifts_fails_with_the_reason() -> None:
     assert not evidence.passed
     assert [f.code for f in evidence.findings] == ["EA602"] * 3
     assert evidence.as_dict()["verdict"] == "fail"
+
+
+class Blind(Shifted):
+    """Right, but cannot be given a picture."""
+
+    pictures = False
+
+    def run(
+        self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int
+    ) -> Sequence[Captured]:
+        return REAL.run(checkpoint, prompts, boundaries, max_new_tokens)
+
+
+def test_an_engine_without_pictures_is_verified_with_text_and_says_so() -> None:
+    evidence = verify("kimi_k25", Blind(), boundaries=[2])
+    assert evidence.passed
+    assert [r.prompt for r in evidence.results] == ["text"]
+    assert [(f.code, f.severity, f.next_step) for f in evidence.findings] == [
+        ("EA613", Severity.WARNING, "text only was proven")
+    ]
 
 
 def test_an_engine_that_loses_a_boundary_fails() -> None:

@@ -18,6 +18,7 @@ class SGLangRunner:
     """See `eagle_adapters.verify.runner.Runner`: a stock SGLang on CPU in its own processes, adapted by the plug-in."""
 
     engine = "sglang"
+    pictures = False
 
     def version(self) -> str:
         """The version of SGLang."""
@@ -65,15 +66,6 @@ def _capture(session: object, folder: Path, prompt: Prompt, boundaries: Sequence
     from eagle_adapters.verify.sglang.states import observed_states, split_states
 
     assert isinstance(session, Session)
-    if prompt.picture is not None:
-        raise AdaptationError(
-            Diagnostic(
-                "EA612",
-                "SGLang cannot be given a picture without the target's own image processor",
-                found="a tiny checkpoint has none",
-                next_step="verify with text only",
-            )
-        )
     seen = folder / f"seen-{prompt.name}"
     seen.mkdir()
     has_pictures = "vision_config" in (folder / "target" / "config.json").read_text("utf-8")

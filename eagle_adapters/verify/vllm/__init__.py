@@ -19,6 +19,7 @@ class VllmRunner:
     """See `eagle_adapters.verify.runner.Runner`: a stock vLLM in a process of its own, adapted by the plug-in."""
 
     engine = "vllm"
+    pictures = False
 
     def version(self) -> str:
         """The version of vLLM."""
@@ -81,15 +82,6 @@ def _capture(
     from eagle_adapters.verify.vllm.reference import observed_states
     from eagle_adapters.verify.vllm.session import Job
 
-    if prompt.picture is not None:
-        raise AdaptationError(
-            Diagnostic(
-                "EA612",
-                "vLLM cannot be given a picture without the target's own image processor",
-                found="a tiny checkpoint has none",
-                next_step="verify with text only",
-            )
-        )
     seen = folder / f"seen-{prompt.name}"
     outcome = session.run(
         Job(

@@ -64,6 +64,7 @@ class Outcome:
         tokens: generated ids, one list a prompt (of the last repetition).
         drafted: tokens proposed by the draft.
         accepted: tokens of these that the target kept.
+        rounds: how often the draft proposed something.
         workers: what `Observer.adapted` said in each worker.
         error: `Type: text` when the engine failed, else None.
         cached: prompt tokens that came out of the prefix cache.
@@ -73,6 +74,7 @@ class Outcome:
     tokens: list[list[int]] = field(default_factory=list)
     drafted: int = 0
     accepted: int = 0
+    rounds: int = 0
     workers: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
     cached: int = 0
@@ -155,7 +157,7 @@ def run_engine(job: Job) -> Outcome:
         "disable_log_stats": False,
         "enable_prefix_caching": False,
         "seed": 0,
-        # vLLM 0.32.0's compiled CPU rotary embedding is wrong in float32 for interleaved pairs (DeepSeek): use torch's
+        # with vLLM 0.32.0's compiled CPU operators, float32 states of the DeepSeek family differ from transformers'
         "compilation_config": {"custom_ops": ["none"]},
         "worker_extension_cls": EXTENSION,
         **job.options,
@@ -185,6 +187,7 @@ def run_engine(job: Job) -> Outcome:
             tokens=[list(output.outputs[0].token_ids) for output in outputs],
             drafted=int(counters.get("vllm:spec_decode_num_draft_tokens", 0)),
             accepted=int(counters.get("vllm:spec_decode_num_accepted_tokens", 0)),
+            rounds=int(counters.get("vllm:spec_decode_num_drafts", 0)),
             workers=llm.collective_rpc("adapted"),
             cached=sum(output.num_cached_tokens or 0 for output in outputs),
             seconds=seconds,

@@ -29,24 +29,9 @@ def test_a_boundary_out_of_reach_is_refused(case_of, session):
     failed(session.run(case.job(draft=draft)), "EA542", "cannot capture boundary 8")
 
 
-def test_a_missing_getter_is_supplied(case_of, session, tmp_path):
-    case = case_of("qwen2_moe")
-    draft = case.draft("ids-(2, 4, 5)", (2, 4, 5))
-    failed(session.run(case.job(draft=draft, environment=STOCK)), "get_embed_and_head")
-    outcome = served(session.run(case.job(draft=draft, observe=str(tmp_path))))
-    assert outcome.tokens == case.tokens
-    case.check_states(tmp_path)
-
-
 def test_the_ends_of_an_instrumented_decoder(case_of, session, tmp_path):
     case = case_of("mixtral")
     draft = case.draft("ends", (0, 4, 8), made_for=(0, 4, 8))
     outcome = served(session.run(case.job(draft=draft, observe=str(tmp_path))))
     assert outcome.tokens == case.tokens
     case.check_states(tmp_path, (0, 4, 8))
-
-
-def test_tensor_parallel_ranks_are_refused_while_they_are_not_proven(case_of, session):
-    case = case_of("mixtral")
-    draft = case.draft("ids-(2, 4, 5)", (2, 4, 5))
-    failed(session.run(case.job(draft=draft, options={"tp_size": 2})), "EA543", "tp_size 2")

@@ -133,11 +133,12 @@ class Session:
         before = os.environ.get("PYTHONPATH", "")
         search = [str(plugin_folder(root, plugins)), *path, package, *([before] if before else [])]
         self._count = 0
+        self._log = (root / "session.log").open("wb")
         reader, writer = os.pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "eagle_adapters.verify.sglang.session", str(writer)],
             stdin=subprocess.PIPE,
-            stdout=(root / "session.log").open("wb"),
+            stdout=self._log,
             stderr=subprocess.STDOUT,
             pass_fds=[writer],
             env={**os.environ, **CPU, **(environment or {}), "PYTHONPATH": os.pathsep.join(search)},
@@ -174,6 +175,7 @@ class Session:
             self._process.stdin.close()
         self._process.wait(timeout=30)
         self._answers.close()
+        self._log.close()
         self._folder.cleanup()
 
     def __enter__(self) -> Self:

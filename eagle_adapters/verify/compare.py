@@ -102,7 +102,10 @@ def compare(
             if mask.any()
         ]
         matches += own
-        if not all(match.passed for match in own):
+        alike = _alike(boundary, reference, tokens, tolerance)
+        if alike is not None:
+            faults.append(alike)
+        elif not all(match.passed for match in own):
             faults.append(_name_fault(boundary, own, captured, reference, tokens, tolerance))
     order = [next((m.nearest for m in matches if m.boundary == b), None) for b in boundaries if b in captured]
     if order != sorted(boundaries) and None not in order and sorted(order) == sorted(boundaries):  # type: ignore[type-var]

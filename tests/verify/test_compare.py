@@ -109,6 +109,14 @@ def test_an_off_by_one_is_named_for_every_boundary() -> None:
     assert [f.found for f in faults] == ["boundary 1", "boundary 3", "boundary 4"]
 
 
+def test_a_layer_that_changes_nothing_proves_nothing() -> None:
+    truth = reference()
+    states = {**truth.states, 4: truth.states[3] + 1e-6}
+    flat = Reference(states, truth.logits, truth.finish, truth.final_norm, truth.image)
+    _, faults = compare(states, flat, [2, 3, 4, 6], 1e-4)
+    assert [(f.code, f.where) for f in faults] == [("EA611", "boundary 3"), ("EA611", "boundary 4")]
+
+
 def test_a_permutation_is_called_out_of_order() -> None:
     states = stream()
     _, faults = compare({2: states[5], 4: states[2], 5: states[4]}, reference(), [2, 4, 5], 1e-4)

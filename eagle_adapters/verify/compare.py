@@ -121,6 +121,22 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).pow(2).mean().sqrt() / expected.pow(2).mean().sqrt().clamp_min(1e-30))
 
 
+def _alike(boundary: int, reference: Reference, tokens: int, tolerance: float) -> Diagnostic | None:
+    """A neighbour that is as good as equal in the reference itself: then a match proves nothing."""
+    own = reference.states[boundary][:tokens].float()
+    for neighbour in (boundary - 1, boundary + 1):
+        other = reference.states.get(neighbour)
+        if other is not None and relative_error(other[:tokens].float(), own) <= 10 * tolerance:
+            return Diagnostic(
+                "EA611",
+                f"boundaries {boundary} and {neighbour} of the reference are too much alike to tell apart",
+                expected=f"a relative difference above {10 * tolerance:g}",
+                where=f"boundary {boundary}",
+                next_step="use weights under which every layer changes the stream",
+            )
+    return None
+
+
 def _match(boundary: int, place: str, state: Tensor, reference: Reference, mask: Tensor, tolerance: float) -> Match:
     def at(b: int) -> Tensor:
         return reference.states[b][: len(mask)][mask].float()

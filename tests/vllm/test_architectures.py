@@ -15,10 +15,17 @@ TARGETS = {
     # the pair is a sum
     "gemma3": REFUSED,
     "mixtral": REFUSED,
+    "nemotron": REFUSED,
     # the pair is not a sum
+    "cohere2": REFUSED,
+    "exaone4": REFUSED,
     "stablelm": REFUSED,
     # a single value
     "gpt2": "'model' attribute",
+    "falcon": "'model' attribute",
+    "gptj": "'model' attribute",
+    # the decoder captures, the wrapper lacks the hook
+    "aria": "'model' attribute",
 }
 """Case -> what stock vLLM 0.32.0 says when it is asked to serve it with EAGLE-3."""
 

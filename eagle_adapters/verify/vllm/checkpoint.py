@@ -62,13 +62,21 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _kimi_k25(config: dict[str, Any], state: State) -> State:
-    """VLLM reads the published names: `KimiK25ForConditionalGeneration`, no `model.` in front."""
+    """VLLM reads the published names and fields: `KimiK25ForConditionalGeneration`, no `model.` in front."""
     config["architectures"] = ["KimiK25ForConditionalGeneration"]
-    return {
-        # transformers 5.19.0 renames the vision tower's `layers` on saving and hits the decoder's as well
-        name.removeprefix("model.").replace("language_model.model.blocks.", "language_model.model.layers."): tensor
-        for name, tensor in state.items()
+    # what transformers' class does without saying so, and vLLM's asks of the config
+    config["text_config"] = {"topk_method": "noaux_tc", "scoring_func": "sigmoid"} | config["text_config"]
+    # transformers 5.19.0 renames parts of the vision tower on saving and hits its patches and the decoder as well
+    wrong = {
+        "vision_tower.encoder.patch_embed.": "vision_tower.patch_embed.",
+        "language_model.model.blocks.": "language_model.model.layers.",
     }
+    return {_renamed(name.removeprefix("model."), wrong): tensor for name, tensor in state.items()}
+
+
+def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
+    found = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
+    return prefixes.get(found, "") + name.removeprefix(found)
 
 
 DIALECTS: dict[str, Dialect] = {"kimi_k25": _kimi_k25}

@@ -40,7 +40,6 @@ class Job:
         speculation: further entries of the speculative config.
         observe: folder for what the drafter is handed, or None.
         repeat: how often the prompts are generated (the second time meets the prefix cache).
-        images: for each prompt a list of image arrays as nested lists, or None.
         environment: variables for this engine alone.
     """
 
@@ -52,7 +51,6 @@ class Job:
     speculation: Mapping[str, Any] = field(default_factory=dict)
     observe: str | None = None
     repeat: int = 1
-    images: Sequence[Any] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -177,7 +175,7 @@ def run_engine(job: Job) -> Outcome:
         if job.observe is not None:
             llm.collective_rpc("observe", args=(job.observe,))
         sampling = SamplingParams(temperature=0, max_tokens=job.max_tokens, ignore_eos=True, detokenize=False)
-        prompts = [_prompt(ids, job.images[i] if job.images else None) for i, ids in enumerate(job.prompts)]
+        prompts: Any = [{"prompt_token_ids": list(ids)} for ids in job.prompts]
         for _ in range(job.repeat):
             started = time.perf_counter()
             outputs = llm.generate(prompts, sampling, use_tqdm=False)
@@ -203,16 +201,6 @@ def run_engine(job: Job) -> Outcome:
         _clean(llm)
 
 
-def _prompt(ids: Sequence[int], images: Any) -> Any:
-    prompt: dict[str, Any] = {"prompt_token_ids": list(ids)}
-    if images:
-        import numpy as np
-        from PIL import Image
-
-        prompt["multi_modal_data"] = {"image": [Image.fromarray(np.array(image, dtype="uint8")) for image in images]}
-    return prompt
-
-
 def _clean(llm: Any) -> None:
     """Let go of the engine, so that the next one starts as the first did."""
     import gc
@@ -227,6 +215,10 @@ def _clean(llm: Any) -> None:
 
 
 def _serve(answers: int) -> None:
+    # vLLM 0.32.0 looks at every new model class in a process of its own, to keep CUDA out of this one: minutes in all
+    from vllm.model_executor.models import registry
+
+    registry._run_in_subprocess = lambda look: look()
     with os.fdopen(answers, "w", encoding="utf-8") as out:
         for line in sys.stdin:
             outcome = run_engine(Job(**json.loads(line)))

@@ -53,3 +53,12 @@ def test_a_class_whose_decoder_the_checkpoint_chooses_asks_for_the_model(monkeyp
     with pytest.raises(AdaptationError) as caught:
         eagle_adapters.wrap(load("llava:LlavaForConditionalGeneration"))
     assert caught.value.code == "EA540"
+
+
+def test_a_class_that_failed_on_the_engine_is_refused(monkeypatch):
+    monkeypatch.setenv("SGLANG_USE_CPU_ENGINE", "1")
+    cls = load("qwen2_moe:Qwen2MoeForCausalLM")
+    before = dict(vars(cls))
+    with pytest.raises(AdaptationError, match="EA540"):
+        eagle_adapters.wrap(cls)
+    assert dict(vars(cls)) == before

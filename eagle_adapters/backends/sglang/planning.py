@@ -31,6 +31,9 @@ from eagle_adapters.plan import (
 
 ENGINE = "sglang"
 
+FAILED = {"sglang.srt.models.qwen2_moe:Qwen2MoeForCausalLM": "it failed when it was served with the hooks it lacked"}
+"""Classes that a plan could be made for, but that did not pass on the real engine (0.5.23): refused until they do."""
+
 
 def plan_target(target: Any, version: str, *, decoder: str | None = None) -> Plan | Refusal:
     """The plan for a model class, or for a model; see `SGLangBackend.plan`."""
@@ -38,6 +41,8 @@ def plan_target(target: Any, version: str, *, decoder: str | None = None) -> Pla
     name = class_name(cls)
     try:
         contract_for(ENGINE, version)
+        if name in FAILED:
+            raise hooks.refused(f"{name} is not served for EAGLE-3", expected="a proven class", found=FAILED[name])
         anatomy = _anatomy(target, decoder)
         if anatomy.dynamic:
             reason = Diagnostic(

@@ -7,19 +7,22 @@ SGLANG := .venv-sglang/bin
 DOCS := .venv-docs/bin
 CODE := eagle_adapters tests benchmarks hatch_build.py .ci
 
-.PHONY: setup pair demo test lint format pages docs bench test-vllm test-sglang clean
+.PHONY: setup pair demo test test-pair lint format pages docs bench test-vllm test-sglang clean
 
 setup:  ## make .venv with everything for development
 	@$(PYTHON) .ci/env.py core
 
-demo: pair  ## the main job on a real model class: inspect, wrap, capture, prove; then decode with a trained draft
+demo: setup  ## the main job on a real model class: inspect, wrap, capture, prove; then decode with a trained draft
 	$(CORE)/eagle-adapters demo --decode
 
 pair: setup  ## train the small target and draft that acceptance is measured with; minutes, once
 	@$(CORE)/python -m eagle_adapters.testing.pair
 
-test: pair  ## the core suite
-	$(CORE)/python -m pytest -n 2 --dist loadscope
+test: setup  ## the core suite
+	$(CORE)/python -m pytest -n 2 --dist loadscope -m "not pair"
+
+test-pair: pair  ## what needs the trained pair: drafting, acceptance, calibration
+	$(CORE)/python -m pytest -n 2 --dist load -m pair
 
 lint: setup  ## style, types, layers, data files
 	$(CORE)/ruff check $(CODE)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eagle_adapters.cli.render import Block, ExitCode, Format, FormatOption, emit
+from eagle_adapters.cli.render import Block, ExitCode, Format, FormatOption, emit, progress
 from eagle_adapters.cli.verify import Image, load_image, parse_boundaries, quiet_transformers, report
 
 
@@ -62,30 +62,41 @@ def demonstrate(
         f"3. boundaries {list(result.boundaries)} captured while it generated, against the cut-down reference:",
         *report(result),
     ]
+    if output is Format.TABLE:
+        emit(data, output, *blocks)
     lossless = True
     if decode:
-        decoding = decode_with_trained_pair()
+        decoding = decode_with_trained_pair(output)
         lossless = decoding["identical"]
         data["decoding"] = decoding
-        blocks.append(
-            "4. a small Kimi-K2.5 and a draft for it, both trained here, on held-out text: "
-            f"{decoding['tokens']} tokens in {decoding['target_passes']} passes of the target instead of "
-            f"{decoding['plain_passes']} ({decoding['plain_passes'] / decoding['target_passes']:.2f}x fewer), "
-            + ("the very same tokens" if lossless else "but OTHER TOKENS than without the draft")
-        )
-    emit(data, output, *blocks)
+        if output is Format.TABLE:
+            emit(data, output, describe(decoding))
+    if output is Format.JSON:
+        emit(data, output)
     if not (result.passed and lossless):
         raise typer.Exit(ExitCode.FINDINGS)
 
 
-def decode_with_trained_pair(prompts: int = 8, new_tokens: int = 64) -> dict[str, Any]:
+def describe(decoding: dict[str, Any]) -> str:
+    """The decoding as people read it."""
+    passes, plain = decoding["target_passes"], decoding["plain_passes"]
+    same = "the very same tokens" if decoding["identical"] else "but OTHER TOKENS than without the draft"
+    return (
+        "4. a small Kimi-K2.5 and a draft for it, both trained here, on held-out text: "
+        f"{decoding['tokens']} tokens in {passes} passes of the target instead of {plain} "
+        f"({plain / passes:.2f}x fewer), {same}"
+    )
+
+
+def decode_with_trained_pair(output: Format, prompts: int = 8, new_tokens: int = 64) -> dict[str, Any]:
     """Held-out prompts decoded with and without the trained draft: passes of the target, and whether tokens agree."""
     import torch
 
     from eagle_adapters import speculate
     from eagle_adapters.testing import pair
 
-    trained = pair.load_pair()
+    with progress("training a small target and its draft, once", output) as step:
+        trained = pair.load_pair(progress=lambda stage, done, of, loss: step(done, of))
     model = trained.load_target()
     ids = torch.tensor(pair.prompts(prompts))
     plain = model.generate(

@@ -84,11 +84,11 @@ def build_tiny(family: str | Mapping[str, Any], *, seed: int = 0, dtype: Any = N
     torch_state = torch.get_rng_state()
     torch.manual_seed(seed)
     try:
-        model = build_model(fields)
+        model = build_model(fields, dtype=dtype)
         randomise(model, seed)
     finally:
         torch.set_rng_state(torch_state)
-    return model.to(dtype or torch.float32)
+    return model
 
 
 def randomise(model: Any, seed: int) -> None:

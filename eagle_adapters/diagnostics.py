@@ -52,6 +52,7 @@ CODES: dict[str, str] = {
     "EA403": "The target cannot be adapted.",
     "EA404": "The target is not adapted.",
     "EA405": "Generated code does not compile.",
+    "EA406": "A class is adapted by its source, and not verified in this engine version.",
     # EA42x-EA44x: codegen
     "EA420": "The source of a class or method cannot be read.",
     "EA421": "A forward has no loop over its layers.",

@@ -81,6 +81,7 @@ CODES: dict[str, str] = {
     "EA529": "vLLM ignores a switch of the draft.",
     "EA530": "The draft needs a head of its own.",
     "EA531": "A boundary is out of the reach of a class's own capture.",
+    "EA532": "The states between the layers may be one rank's share of the rows.",
     # EA54x: SGLang backend
     "EA540": "A target class of SGLang cannot be adapted.",
     "EA541": "The layer ids of the draft are stated twice, and differently.",

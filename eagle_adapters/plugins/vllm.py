@@ -71,7 +71,7 @@ def _watch_classes(module: ModuleType) -> None:
     def get_model_architecture(model_config: Any) -> Any:
         found = look_up(model_config)
         if _asked_by is not None and model_config.runner_type != "draft":
-            _adapt(found[0])
+            _adapt(found[0], model_config)
         return found
 
     vars(module)["get_model_architecture"] = get_model_architecture
@@ -91,9 +91,10 @@ def _ask(config: Any) -> None:
         _asked_by = config
 
 
-def _adapt(cls: type) -> None:
+def _adapt(cls: type, model_config: Any) -> None:
     """Give a class its hooks, or stop the engine with the reasons."""
-    from eagle_adapters.backends.vllm.request import check_adapted_modes, check_reach, mark_generated
+    from eagle_adapters.backends.vllm.modes import check_class, mark_generated
+    from eagle_adapters.backends.vllm.request import settled
     from eagle_adapters.errors import AdaptationError
     from eagle_adapters.introspect.anatomy import class_name
     from eagle_adapters.plan import Refusal
@@ -103,15 +104,29 @@ def _adapt(cls: type) -> None:
     plan = done or plan_for(cls, engine="vllm")
     if isinstance(plan, Refusal):
         raise AdaptationError(plan.reasons)
-    check_reach(_asked_by, cls)
+    check_class(_asked_by, cls, plan, settled(_asked_by))
     if plan.edits:
-        check_adapted_modes(_asked_by, plan.findings, class_name(cls))
         mark_generated(_asked_by, plan)
     if done is None:
         wrap(cls, engine="vllm")
         _plans[cls] = plan
         hooks = ", ".join(f"{edit.owner.split(':')[-1]}.{edit.name}" for edit in plan.edits)
         logger.info("EAGLE-3 hooks given to %s: %s", class_name(cls), hooks or "none, it has them all")
+    _warn_unverified(cls, plan, model_config)
+
+
+def _warn_unverified(cls: type, plan: Any, model_config: Any) -> None:
+    """Say once an engine that no one has verified the boundaries of an adapted class."""
+    from eagle_adapters.backends.unverified import unverified
+
+    if not plan.edits or _asked_by.parallel_config.rank > 0:
+        return
+    if any(cls is not outer and cls in known.owners.values() for outer, known in _plans.items()):
+        return  # part of a class that was looked at already
+    version, names = plan.engine_version, model_config.architectures
+    line = unverified(cls, plan.engine, version, architectures=names, checkpoint=str(model_config.model))
+    if line is not None:
+        logger.warning("%s", line)
 
 
 def _show_log() -> None:

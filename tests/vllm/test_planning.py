@@ -130,7 +130,7 @@ def test_a_release_that_is_not_supported_is_refused(monkeypatch) -> None:
 def test_generated_texts_are_part_of_the_key_of_compiled_graphs() -> None:
     from vllm.config import VllmConfig
 
-    from eagle_adapters.backends.vllm.request import mark_generated
+    from eagle_adapters.backends.vllm.modes import mark_generated
 
     plan = BACKEND.plan(model_class("Gemma3ForCausalLM"))
     assert isinstance(plan, Plan)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from eagle_adapters.backends.vllm.request import CONVENTION_ENV, check_reach, settle
+from eagle_adapters.backends.vllm.request import CONVENTION_ENV, settle
 from eagle_adapters.errors import AdaptationError, BoundaryError
 
 
@@ -25,6 +25,7 @@ def vllm_config(
             hf_config=SimpleNamespace(**target),
             get_total_num_hidden_layers=lambda: layers,
             get_hidden_size=lambda: width,
+            is_encoder_decoder=False,
         ),
         parallel_config=SimpleNamespace(pipeline_parallel_size=1, tensor_parallel_size=1, enable_dbo=False),
         use_v2_model_runner=False,
@@ -139,6 +140,14 @@ def test_a_draft_without_states_is_left_alone_on_v1_and_refused_on_v2() -> None:
         settle(config)
 
 
+def test_an_encoder_decoder_is_refused() -> None:
+    config = vllm_config(nested(2, 4, 5))
+    config.model_config.is_encoder_decoder = True
+    with pytest.raises(AdaptationError, match="encoder-decoder") as caught:
+        settle(config)
+    assert caught.value.code == "EA526"
+
+
 def test_pipeline_parallel_on_v1_is_refused() -> None:
     config = vllm_config(nested(2, 4, 5))
     config.parallel_config.pipeline_parallel_size = 2
@@ -169,15 +178,3 @@ def test_other_methods_are_left_alone() -> None:
     settle(config)
     assert runner_ids(config)[0] == (1, 3, 6)
     settle(SimpleNamespace(speculative_config=None))
-
-
-@pytest.mark.parametrize(("ids", "refused"), [((0, 4, 8), True), ((2, 4, 8), False)])
-def test_a_boundary_out_of_reach_is_refused(ids, refused) -> None:
-    base = type("Base", (), {"__module__": "vllm.model_executor.models.transformers.base"})
-    config = vllm_config(nested(*ids))
-    settle(config)
-    if refused:
-        with pytest.raises(AdaptationError, match="never delivers boundary 0"):
-            check_reach(config, type("TransformersForCausalLM", (base,), {}))
-    else:
-        check_reach(config, type("TransformersForCausalLM", (base,), {}))

@@ -15,7 +15,7 @@ from eagle_adapters.codegen.instrument import Instrumented
 from eagle_adapters.codegen.sources import class_source
 from eagle_adapters.codegen.style import VLLM
 from eagle_adapters.diagnostics import Diagnostic, Severity
-from eagle_adapters.errors import EagleAdaptersError
+from eagle_adapters.errors import AdaptationError, EagleAdaptersError
 from eagle_adapters.introspect.anatomy import class_name
 from eagle_adapters.plan import AddAttribute, AddMethod, Edit, InstrumentForward, Plan, Refusal
 
@@ -132,21 +132,27 @@ def _decoder_edits(chain: Chain) -> tuple[list[Edit], list[Diagnostic]]:
         if repair is None:
             return [], []
         line, instead, why = repair
+        # The capture stays the class's own: it gathers what ranks share, but float16 scales its states as well.
+        text = capturing_forward(cls, STYLE, layers=chain.layers, anew=True)
+        limits = [limit for limit in _limits(cls, text) if limit.code == "EA524"]
         if done is not None:
-            return [done], []
+            return [done], limits
         if method.text.count(line) != 1:
-            return [], []  # a release without the fault
+            return [], limits  # a release without the fault
         digest = method_digest(vars(owner)["forward"]) or ""
-        return [InstrumentForward(class_name(owner), "forward", method.text.replace(line, instead), why, digest)], []
-    notes: list[Diagnostic] = []
+        edit = InstrumentForward(class_name(owner), "forward", method.text.replace(line, instead), why, digest)
+        return [edit], limits
+    text = capturing_forward(cls, STYLE, layers=chain.layers)
+    stateful = _stateful(chain)
+    if stateful is not None:
+        raise AdaptationError(stateful)
+    notes = [*text.notes, *_limits(cls, text)]
     if isinstance(done, InstrumentForward):
         generated = done
     else:
-        text = capturing_forward(cls, STYLE, layers=chain.layers)
         why = f"{owner.__qualname__}.forward captures nothing"
         digest = method_digest(vars(owner)["forward"]) or text.original_sha256
         generated = InstrumentForward(class_name(owner), "forward", text.source, why, digest)
-        notes = [*text.notes, *_limits(cls, text)]
     why = "the capturing forward reads it"
     edits: list[Edit] = [generated]
     if not hasattr(owner, "aux_hidden_state_layers") or applied_edit(owner, "aux_hidden_state_layers") is not None:
@@ -157,28 +163,46 @@ def _decoder_edits(chain: Chain) -> tuple[list[Edit], list[Diagnostic]]:
     return edits, notes
 
 
+def _stateful(chain: Chain) -> Diagnostic | None:
+    """Why a target with recurrent layers is refused, or None.
+
+    Its state has moved on by the time a drafted token is rejected; only some of vLLM's layers take it back
+    (vllm 0.32.0, model_executor/layers/mamba: mamba_mixer2 does, mamba_mixer does not).
+    """
+    stateful = next((cls for cls in chain.classes if getattr(cls, "has_inner_state", False)), None)
+    if stateful is None:
+        return None
+    return Diagnostic(
+        "EA521",
+        f"{stateful.__qualname__} cannot be adapted: its layers keep a recurrent state",
+        expected="attention over a cache, from which rejected tokens are dropped",
+        found="has_inner_state = True",
+        consequence="no one has shown that rejected tokens leave no trace in that state",
+        next_step="serve it without a speculative config",
+    )
+
+
 def _limits(cls: type, text: Instrumented) -> list[Diagnostic]:
     """What must hold for the states to be right, as findings that the plug-in checks against the configuration."""
-    out = []
-    if not text.residual.tensor_parallel_safe:
-        out.append(
-            Diagnostic(
-                "EA523",
-                f"{cls.__qualname__} may hand on partial sums between its layers",
-                Severity.WARNING,
-                consequence="the states are right with one tensor-parallel rank only",
-            )
-        )
-    if not text.residual.float16_safe:
-        out.append(
-            Diagnostic(
-                "EA524",
-                f"{cls.__qualname__} scales its stream in float16",
-                Severity.WARNING,
-                consequence="the states are right in other types only",
-            )
-        )
-    return out
+    residual = text.residual
+    limits = (
+        (residual.tensor_parallel_safe, "EA523", "may hand on partial sums between its layers", _ONE_RANK),
+        (residual.float16_safe, "EA524", "scales its stream in float16", "the states are right in other types only"),
+        (residual.sequence_parallel_safe, "EA532", "may hand on a share of the rows between its layers", _WHOLE_ROWS),
+    )
+    return [
+        Diagnostic(code, f"{cls.__qualname__} {what}", Severity.WARNING, found=_shown(text), consequence=consequence)
+        for safe, code, what, consequence in limits
+        if not safe
+    ]
+
+
+_ONE_RANK = "the states are right with one tensor-parallel rank only"
+_WHOLE_ROWS = "the states are right without sequence-parallel experts only"
+
+
+def _shown(text: Instrumented) -> str:
+    return "; ".join(f"{evidence.where}: {evidence.says}" for evidence in text.residual.evidence)
 
 
 def _reach_edits(chain: Chain) -> list[Edit]:

@@ -12,11 +12,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from eagle_adapters.backends.vllm.modes import check_modes
+from eagle_adapters.backends.vllm.weights import shapes
 from eagle_adapters.boundaries import Boundary, Convention, Reading, read_ids
-from eagle_adapters.codegen.compile import source_digest
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError, BoundaryError, DataError
-from eagle_adapters.plan import Plan
 
 logger = logging.getLogger("eagle_adapters.vllm")
 
@@ -35,6 +35,12 @@ def wants_states(config: Any) -> bool:
         return False
     nested = getattr(speculation.draft_model_config.hf_config, "eagle_config", None) or {}
     return bool(nested.get("use_aux_hidden_state", True))
+
+
+def settled(config: Any) -> list[int]:
+    """The boundaries that `settle` wrote into a `VllmConfig`."""
+    found: list[int] = getattr(config.speculative_config.draft_model_config.hf_config, _SETTLED)
+    return found
 
 
 def settle(config: Any) -> None:
@@ -65,7 +71,7 @@ def settle(config: Any) -> None:
         return
     if getattr(draft, _SETTLED, None) is not None:
         return
-    _check_modes(config)
+    check_modes(config)
     num_layers = int(config.model_config.get_total_num_hidden_layers())
     ids = _ids(draft)
     reading = read_ids(
@@ -175,7 +181,7 @@ def _check_width(draft_config: Any, target_config: Any, boundaries: tuple[Bounda
     stated = getattr(draft, "num_aux_hidden_states", None)
     width = getattr(draft, "target_hidden_size", None) or target_config.get_hidden_size()
     found = None if stated is None or stated == len(boundaries) else f"num_aux_hidden_states: {stated}"
-    shape = _shapes(Path(str(draft_config.model))).get("fc.weight")
+    shape = shapes(Path(str(draft_config.model))).get("fc.weight")
     if found is None and shape is not None and shape[-1] != len(boundaries) * width:
         found = f"fc.weight {list(shape)}, which is {shape[-1] / width:g} states of {width}"
     if found is not None:
@@ -188,130 +194,6 @@ def _check_width(draft_config: Any, target_config: Any, boundaries: tuple[Bounda
                 next_step="name as many layer ids in the draft's config.json as its fc was trained with",
             )
         )
-
-
-def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Tensor name without `model.` -> shape, of a local checkpoint; the engine says what is wrong with a file."""
-    from safetensors import SafetensorError, safe_open
-
-    found: dict[str, tuple[int, ...]] = {}
-    for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
-        try:
-            with safe_open(file, "pt") as opened:
-                for name in opened.keys():  # noqa: SIM118 - a safe_open handle is no mapping
-                    found[name.removeprefix("model.")] = tuple(opened.get_slice(name).get_shape())
-        except (SafetensorError, OSError):
-            return {}
-    return found
-
-
-def _check_modes(config: Any) -> None:
-    """Refuse what loses states whatever the class."""
-    parallel = config.parallel_config
-    if parallel.pipeline_parallel_size > 1 and not config.use_v2_model_runner:
-        raise _unproven(
-            "pipeline parallelism on model runner V1",
-            "V1 switches capture on in the last rank only, so early layers are lost",
-            "use --pipeline-parallel-size 1",
-        )
-    if getattr(parallel, "enable_dbo", False) and not config.use_v2_model_runner:
-        raise _unproven(
-            "dual-batch overlap on model runner V1", "its states are joined wrongly", "leave out --enable-dbo"
-        )
-
-
-def check_adapted_modes(config: Any, findings: Any, class_label: str) -> None:
-    """Refuse the modes in which a generated capture is not proven.
-
-    Raises:
-        AdaptationError: EA526, or EA523, EA524 and EA530 of the class.
-    """
-    if config.parallel_config.pipeline_parallel_size > 1:
-        raise _unproven(
-            f"pipeline parallelism with the generated hooks of {class_label}",
-            "no one has compared its states",
-            "use --pipeline-parallel-size 1 (tensor parallelism is proven)",
-        )
-    passes = getattr(config.compilation_config, "pass_config", None)
-    if getattr(passes, "enable_sp", False):
-        raise _unproven(
-            f"sequence parallelism in compiled graphs with the generated hooks of {class_label}",
-            "states may be shards",
-            "set pass_config.enable_sp to false",
-        )
-    drafted = _shapes(Path(str(config.speculative_config.draft_model_config.model)))
-    for finding in findings:
-        if finding.code == "EA530" and drafted and "lm_head.weight" not in drafted and not config.use_v2_model_runner:
-            raise AdaptationError(
-                Diagnostic(
-                    finding.code,
-                    finding.message,
-                    expected="lm_head.weight in the draft",
-                    found="none",
-                    consequence="model runner V1 would leave the draft's head as it was allocated",
-                    next_step="put the target's head into the draft's checkpoint",
-                )
-            )
-        tensor = finding.code == "EA523" and config.parallel_config.tensor_parallel_size > 1
-        half = finding.code == "EA524" and str(config.model_config.dtype) == "torch.float16"
-        if tensor or half:
-            raise AdaptationError(
-                Diagnostic(
-                    finding.code,
-                    finding.message,
-                    consequence=finding.consequence,
-                    next_step="use --tensor-parallel-size 1" if tensor else "use --dtype bfloat16",
-                )
-            )
-
-
-def mark_generated(config: Any, plan: Plan) -> None:
-    """Make the generated texts part of what vLLM keys its cache of compiled graphs by.
-
-    vLLM hashes the files that a graph was traced from, and a generated method stands in none
-    (vllm 0.32.0, compilation/backends.py); `additional_config` is part of the key as well (config/vllm.py).
-    """
-    extra = config.additional_config
-    if isinstance(extra, dict):
-        texts = [getattr(edit, "source", "") for edit in plan.edits]
-        extra.setdefault("eagle_adapters", {})[plan.target] = source_digest("\n".join(texts))
-
-
-_OUT_OF_REACH = (
-    ("vllm.model_executor.models.transformers", "0"),
-    ("vllm.models.deepseek_v4", "0"),
-    ("vllm.models.deepseek_v32", "N"),
-)
-"""Modules whose own capture misses a boundary without a word (vllm 0.32.0)."""
-
-
-def check_reach(config: Any, cls: type) -> None:
-    """Refuse a boundary that a class with its own capture never delivers.
-
-    Raises:
-        AdaptationError: EA531.
-    """
-    boundaries = getattr(config.speculative_config.draft_model_config.hf_config, _SETTLED)
-    last = int(config.model_config.get_total_num_hidden_layers())
-    for owner in cls.__mro__:
-        for module, name in _OUT_OF_REACH:
-            missed = 0 if name == "0" else last
-            if owner.__module__.startswith(module) and missed in boundaries:
-                raise AdaptationError(
-                    Diagnostic(
-                        "EA531",
-                        f"{cls.__qualname__} never delivers boundary {missed}",
-                        expected="boundaries within reach of its own capture",
-                        found=str(boundaries),
-                        next_step="use a draft with other boundaries",
-                    )
-                )
-
-
-def _unproven(what: str, why: str, next_step: str) -> AdaptationError:
-    return AdaptationError(
-        Diagnostic("EA526", f"EAGLE-3 states are not proven under {what}", found=why, next_step=next_step)
-    )
 
 
 def _name_image_token(target: Any) -> None:

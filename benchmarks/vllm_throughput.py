@@ -18,9 +18,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import torch
+
+from eagle_adapters.verify.lens import save_lens
+from eagle_adapters.verify.reference import reference_states
 from eagle_adapters.verify.vllm.checkpoint import save_checkpoint
-from eagle_adapters.verify.vllm.draft import fit_fc, save_draft
-from eagle_adapters.verify.vllm.reference import reference
 from eagle_adapters.verify.vllm.session import ENVIRONMENT, Job, run_engine
 
 CONFIG = {
@@ -92,9 +94,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         model = save_checkpoint(CONFIG, folder / "target")
-        known = reference(model, PROMPTS[0], given.tokens)
-        head = model.get_output_embeddings().weight.detach()
-        save_draft(folder / "draft", fc=fit_fc(known, (2, 4, 5)), head=head, ids=(2, 4, 5))
+        ids = model.generate(torch.tensor([PROMPTS[0]]), max_new_tokens=given.tokens, do_sample=False)
+        states = reference_states(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, None).states
+        vocabulary = CONFIG["vocab_size"]
+        save_lens(folder / "draft", ids.tolist(), [states], (2, 4, 5), ids=(2, 4, 5), vocabulary=vocabulary)
         seconds: dict[str, list[float]] = {"native": [], "generated": []}
         tokens = []
         for _ in range(given.rounds):

@@ -11,11 +11,12 @@ import torch
 
 from eagle_adapters.tiny import tiny_config
 from eagle_adapters.verify.compare import relative_error
+from eagle_adapters.verify.lens import save_lens
 from eagle_adapters.verify.reference import reference_states
+from eagle_adapters.verify.served import split_states
 from eagle_adapters.verify.sglang.checkpoint import save_checkpoint
-from eagle_adapters.verify.sglang.lens import save_lens
 from eagle_adapters.verify.sglang.session import Job, Outcome, Session
-from eagle_adapters.verify.sglang.states import observed_states, split_states
+from eagle_adapters.verify.sglang.states import observed_states
 
 HERE = Path(__file__).parent
 PROMPTS = ((5, 7, 9, 11, 13, 20, 31), (3, 4, 8, 100, 200, 300, 400, 500))

@@ -21,11 +21,16 @@ if "sitecustomize" not in sys.modules or not hasattr(sys.modules["sitecustomize"
     sys.modules.pop("sitecustomize", None)
     __import__("sitecustomize")
 
+import torch  # noqa: E402
+
 from eagle_adapters.tiny import tiny_config  # noqa: E402
+from eagle_adapters.verify.compare import Reference, compare  # noqa: E402
+from eagle_adapters.verify.lens import save_lens  # noqa: E402
+from eagle_adapters.verify.reference import reference_states  # noqa: E402
+from eagle_adapters.verify.served import split_states  # noqa: E402
 from eagle_adapters.verify.vllm.checkpoint import modalities, save_checkpoint  # noqa: E402
-from eagle_adapters.verify.vllm.draft import fit_fc, save_draft  # noqa: E402
-from eagle_adapters.verify.vllm.reference import Reference, reference  # noqa: E402
 from eagle_adapters.verify.vllm.session import Job, Session  # noqa: E402
+from eagle_adapters.verify.vllm.states import observed_states  # noqa: E402
 
 BOUNDARIES = (2, 4, 5)
 """The default boundaries of eight layers: the same ids read in either convention are an exact default triple."""
@@ -35,23 +40,46 @@ NEW_TOKENS = 12
 
 @dataclass(frozen=True)
 class Case:
-    """A tiny target with its reference and its drafts.
+    """A tiny target, what transformers says about it, and its drafts.
 
     Attributes:
-        folder: the target's checkpoint.
-        reference: what transformers computes.
-        draft: a draft fitted to the right boundaries.
-        shifted: the same draft with ids that name every boundary one lower.
+        folder: the target's checkpoint; drafts lie beside it.
+        tokens: the prompt and what transformers generates after it.
+        reference: the states of these.
         options: engine arguments that the class needs.
     """
 
-    name: str
     folder: Path
+    tokens: list[int]
     reference: Reference
-    draft: Path
-    shifted: Path
-    head: Any
     options: dict[str, Any] = field(default_factory=dict)
+
+    def draft(
+        self,
+        name: str = "draft",
+        ids: tuple[int, ...] | None = BOUNDARIES,
+        *,
+        made_for: tuple[int, ...] = BOUNDARIES,
+        **more: Any,
+    ) -> Path:
+        """A draft that is right for the boundaries `made_for`, with `ids` in its config."""
+        folder = self.folder.parent / name
+        if not folder.exists():
+            vocabulary = self.reference.logits.shape[-1]
+            states = [self.reference.states]
+            save_lens(folder, [self.tokens], states, made_for, ids=ids, vocabulary=vocabulary, **more)
+        return folder
+
+    def shifted(self) -> Path:
+        """The same draft with ids that name every boundary one lower."""
+        return self.draft("shifted", tuple(b - 1 for b in BOUNDARIES), top_level_ids=True)
+
+    def check_states(self, seen: Path, boundaries: tuple[int, ...] = BOUNDARIES, rank: int = 0) -> None:
+        """Every state that the draft was handed is that of its boundary, and of no other."""
+        observed = observed_states(seen, self.tokens, rank)
+        assert len(observed) >= len(self.tokens) - 2
+        _, faults = compare(split_states(observed, boundaries), self.reference, boundaries, 1e-4)
+        assert not faults, faults
 
     def job(self, draft: Path | None = None, **more: Any) -> Job:
         """A run of the case's prompt."""
@@ -63,17 +91,27 @@ class Case:
     @property
     def prompt(self) -> list[int]:
         """The prompt of the reference."""
-        return self.reference.tokens[:-NEW_TOKENS]
+        return self.tokens[:-NEW_TOKENS]
 
     @property
     def generated(self) -> list[int]:
         """What transformers generates after the prompt."""
-        return self.reference.tokens[-NEW_TOKENS:]
+        return self.tokens[-NEW_TOKENS:]
 
 
 def prompt_tokens(count: int = 20, start: int = 11) -> list[int]:
     """A prompt of ordinary tokens."""
     return [1] + [(i * 37 + start) % 900 + 3 for i in range(count)]
+
+
+def greedy(model: Any, prompt: list[int], count: int, **inputs: Any) -> list[int]:
+    """The prompt and `count` greedy tokens, recomputed from scratch each time (no cache that could be wrong)."""
+    ids = list(prompt)
+    with torch.no_grad():
+        for _ in range(count):
+            logits = model(input_ids=torch.tensor([ids]), use_cache=False, **inputs).logits
+            ids.append(int(logits[0, -1].argmax()))
+    return ids
 
 
 def config_of(name: str) -> dict[str, Any]:
@@ -89,16 +127,14 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     @cache
     def build(name: str) -> Case:
         config = config_of(name)
-        folder = tmp_path_factory.mktemp(name)
-        model = save_checkpoint(config, folder / "target")
-        found = reference(model, prompt_tokens(), NEW_TOKENS)
-        head = model.get_output_embeddings().weight.detach()
-        fc = fit_fc(found, BOUNDARIES)
-        save_draft(folder / "draft", fc=fc, head=head, ids=BOUNDARIES)
-        save_draft(folder / "shifted", fc=fc, head=head, ids=[b - 1 for b in BOUNDARIES], top_level_ids=True)
+        folder = tmp_path_factory.mktemp(name) / "target"
+        model = save_checkpoint(config, folder)
+        tokens = greedy(model, prompt_tokens(), NEW_TOKENS)
+        ids = torch.tensor([tokens])
+        reference = reference_states(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, None)
         # no room for pictures: the tower is then not profiled with one
         options = {"limit_mm_per_prompt": dict.fromkeys(kinds, 0)} if (kinds := modalities(config)) else {}
-        return Case(name, folder / "target", found, folder / "draft", folder / "shifted", head, options)
+        return Case(folder, tokens, reference, options)
 
     return build
 

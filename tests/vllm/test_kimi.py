@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from eagle_adapters.verify.vllm.draft import fit_fc, save_draft
-from eagle_adapters.verify.vllm.reference import match_states, observed_states
-
 
 def test_stock_stops_at_the_image_token(cases, stock) -> None:
     case = cases("kimi_k25")
-    outcome = stock.run(case.job(case.draft))
+    outcome = stock.run(case.job(case.draft()))
     assert outcome.error is not None
     assert "media_placeholder_token_id" in outcome.error
 
@@ -20,21 +17,20 @@ def test_stock_stops_at_the_image_token(cases, stock) -> None:
 @pytest.mark.parametrize("boundaries", [(2, 4, 5), (0, 4, 8), (1, 8)], ids=str)
 def test_serves_every_boundary(boundaries, cases, stock, ours, tmp_path: Path) -> None:
     case = cases("kimi_k25")
-    save_draft(tmp_path / "draft", fc=fit_fc(case.reference, boundaries), head=case.head, ids=boundaries)
+    draft = case.draft(f"draft-{boundaries}", boundaries, made_for=boundaries)
     plain = stock.run(case.job())
-    outcome = ours.run(case.job(tmp_path / "draft", observe=str(tmp_path / "seen")))
+    outcome = ours.run(case.job(draft, observe=str(tmp_path)))
     assert plain.error is None
     assert outcome.error is None
     assert outcome.tokens == plain.tokens == [case.generated]
     assert outcome.accepted > 0
-    matches = match_states(observed_states(tmp_path / "seen", case.reference.tokens), case.reference.states, boundaries)
-    assert all(m.nearest == m.boundary and m.error < 1e-3 and m.margin > 20 for m in matches)
+    case.check_states(tmp_path, boundaries)
 
 
 def test_acceptance_drops_with_shifted_boundaries(cases, ours) -> None:
     case = cases("kimi_k25")
-    right = ours.run(case.job(case.draft))
-    shifted = ours.run(case.job(case.shifted, environment={"EAGLE_ADAPTERS_CONVENTION": "boundary"}))
+    right = ours.run(case.job(case.draft()))
+    shifted = ours.run(case.job(case.shifted(), environment={"EAGLE_ADAPTERS_CONVENTION": "boundary"}))
     assert shifted.error is None
     assert shifted.tokens == right.tokens
     assert shifted.workers[0]["layers"] == [[1, 3, 4]]
@@ -43,8 +39,8 @@ def test_acceptance_drops_with_shifted_boundaries(cases, ours) -> None:
 
 def test_ids_of_layer_outputs_give_the_same_boundaries(cases, ours) -> None:
     case = cases("kimi_k25")
-    right = ours.run(case.job(case.draft))
-    same = ours.run(case.job(case.shifted))
+    right = ours.run(case.job(case.draft()))
+    same = ours.run(case.job(case.shifted()))
     assert same.error is None
     assert same.workers[0]["layers"] == right.workers[0]["layers"] == [[2, 4, 5]]
     assert same.accepted == right.accepted
@@ -52,13 +48,9 @@ def test_ids_of_layer_outputs_give_the_same_boundaries(cases, ours) -> None:
 
 def test_a_latent_draft_is_served(cases, stock, ours, tmp_path: Path) -> None:
     case = cases("kimi_k25")
-    boundaries = (2, 4, 5)
-    fc = fit_fc(case.reference, boundaries)
-    save_draft(tmp_path / "draft", fc=fc, head=case.head, ids=boundaries, latent=True)
-    latent = {"VLLM_MLA_DISABLE": "0"}
-    outcome = ours.run(case.job(tmp_path / "draft", observe=str(tmp_path / "seen"), environment=latent))
+    draft = case.draft("latent-draft", latent=True)
+    outcome = ours.run(case.job(draft, observe=str(tmp_path), environment={"VLLM_MLA_DISABLE": "0"}))
     assert outcome.error is None
     assert outcome.tokens == [case.generated]
     assert outcome.accepted > 0
-    matches = match_states(observed_states(tmp_path / "seen", case.reference.tokens), case.reference.states, boundaries)
-    assert all(m.nearest == m.boundary and m.error < 1e-3 and m.margin > 20 for m in matches)
+    case.check_states(tmp_path)

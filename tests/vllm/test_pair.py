@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from eagle_adapters.speculation.accept import summarise
 from eagle_adapters.speculation.speculate import speculate
 from eagle_adapters.testing.pair import load_pair, prompts
-from eagle_adapters.verify.vllm.checkpoint import modalities, speak_dialect
+from eagle_adapters.verify.vllm.checkpoint import modalities, translate
 from eagle_adapters.verify.vllm.session import Job
 
 STEPS, NEW_TOKENS = 3, 48
@@ -25,7 +26,8 @@ def test_served_acceptance_is_that_measured_offline(ours, tmp_path: Path) -> Non
     expected = summarise(offline.accepted, STEPS, sum(map(len, offline.tokens)), sum(offline.target_passes)).length
 
     shutil.copytree(pair.target, tmp_path / "target")
-    config = speak_dialect(tmp_path / "target")
+    translate(tmp_path / "target")
+    config = json.loads((tmp_path / "target" / "config.json").read_text("utf-8"))
     outcome = ours.run(
         Job(
             str(tmp_path / "target"),

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from eagle_adapters.backends.sglang import BACKEND
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError
-from eagle_adapters.verify.runner import Captured, Prompt
+from eagle_adapters.verify.runner import Prompt
+from eagle_adapters.verify.served import Served, ServedRunner
+
+if TYPE_CHECKING:  # the module is also run by itself, which must not meet it imported
+    from eagle_adapters.verify.sglang.session import Session
 
 
-class SGLangRunner:
-    """See `eagle_adapters.verify.runner.Runner`: a stock SGLang on CPU in its own processes, adapted by the plug-in."""
+class SGLangRunner(ServedRunner["Session"]):
+    """A stock SGLang on CPU."""
 
     engine = "sglang"
     pictures = False
@@ -24,67 +25,37 @@ class SGLangRunner:
         """The version of SGLang."""
         return BACKEND.version() or "not installed"
 
-    def run(
-        self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int
-    ) -> Sequence[Captured]:
-        """Serve every prompt with a random draft at `boundaries`, and give the states that reached that draft.
-
-        Raises:
-            AdaptationError: EA612, the engine failed; its own error is in `found`.
-        """
+    def start(self) -> Session:
+        """A process that runs engines."""
         from eagle_adapters.verify.sglang.session import Session
 
-        with tempfile.TemporaryDirectory(prefix="eagle-adapters-") as scratch, Session(_ENVIRONMENT) as session:
-            folder = Path(scratch)
-            _prepare(checkpoint, folder, boundaries)
-            return [_capture(session, folder, prompt, boundaries, max_new_tokens) for prompt in prompts]
+        return Session({"EAGLE_ADAPTERS_CONVENTION": "boundary"})
 
+    def translate(self, folder: Path) -> None:
+        """Rewrite a checkpoint of `transformers` in place."""
+        from eagle_adapters.verify.sglang.checkpoint import translate
 
-_ENVIRONMENT = {"EAGLE_ADAPTERS_CONVENTION": "boundary"}
+        translate(folder)
 
+    def serve(self, session: Session, given: Served, prompt: Prompt, max_new_tokens: int) -> tuple[list[int], Any]:
+        """The prompt's ids with the generated ones, and position -> states."""
+        from eagle_adapters.verify.sglang.session import Job
+        from eagle_adapters.verify.sglang.states import observed_states
 
-def _prepare(checkpoint: Path, folder: Path, boundaries: Sequence[int]) -> None:
-    """The checkpoint in the words that SGLang reads, and a random draft."""
-    import torch
-
-    from eagle_adapters.verify.sglang.checkpoint import translate
-    from eagle_adapters.verify.vllm.draft import save_draft
-
-    shutil.copytree(checkpoint, folder / "target")
-    translate(folder / "target")
-    config = json.loads((folder / "target" / "config.json").read_text("utf-8"))
-    text = config.get("text_config", config)
-    width = text.get("hidden_size") or text["n_embd"]
-    vocabulary = text.get("vocab_size") or config["vocab_size"]
-    generator = torch.Generator().manual_seed(0)
-    fc = torch.randn(width, width * len(boundaries), generator=generator) * 0.02
-    save_draft(folder / "draft", fc=fc, head=torch.randn(vocabulary, width, generator=generator), ids=boundaries)
-
-
-def _capture(session: object, folder: Path, prompt: Prompt, boundaries: Sequence[int], max_new_tokens: int) -> Captured:
-    from eagle_adapters.verify.sglang.session import Job, Session
-    from eagle_adapters.verify.sglang.states import observed_states, split_states
-
-    assert isinstance(session, Session)
-    seen = folder / f"seen-{prompt.name}"
-    seen.mkdir()
-    has_pictures = "vision_config" in (folder / "target" / "config.json").read_text("utf-8")
-    outcome = session.run(
-        Job(
-            str(folder / "target"),
-            [prompt.token_ids],
-            draft=str(folder / "draft"),
-            max_tokens=max_new_tokens,
-            observe=str(seen),
-            options={"enable_multimodal": False} if has_pictures else {},
+        outcome = session.run(
+            Job(
+                str(given.target),
+                [prompt.token_ids],
+                draft=str(given.draft),
+                max_tokens=max_new_tokens,
+                observe=str(given.seen),
+                options={"enable_multimodal": False} if "vision_config" in given.config else {},
+            )
         )
-    )
-    if outcome.error is not None:
-        raise AdaptationError(
-            Diagnostic("EA612", "SGLang did not serve the target", found=f"{outcome.error}\n{outcome.log[-3000:]}")
-        )
-    tokens = [*prompt.token_ids, *outcome.tokens[0]]
-    return Captured(prompt.name, tokens, split_states(observed_states(seen, prompt.token_ids), boundaries))
+        if outcome.error is not None:
+            found = f"{outcome.error}\n{outcome.log[-3000:]}"
+            raise AdaptationError(Diagnostic("EA612", "SGLang did not serve the target", found=found))
+        return [*prompt.token_ids, *outcome.tokens[0]], observed_states(given.seen, prompt.token_ids)
 
 
 RUNNER = SGLangRunner()

@@ -11,15 +11,14 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from eagle_adapters.verify.process import EngineProcess
 from eagle_adapters.verify.sglang.discovery import plugin_folder
 
 CPU = {
@@ -110,7 +109,7 @@ class Outcome:
     log: str = ""
 
 
-class Session:
+class Session(EngineProcess):
     """A process with SGLang in it, used as a context manager."""
 
     def __init__(
@@ -133,18 +132,8 @@ class Session:
         before = os.environ.get("PYTHONPATH", "")
         search = [str(plugin_folder(root, plugins)), *path, package, *([before] if before else [])]
         self._count = 0
-        self._log = (root / "session.log").open("wb")
-        reader, writer = os.pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "eagle_adapters.verify.sglang.session", str(writer)],
-            stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            pass_fds=[writer],
-            env={**os.environ, **CPU, **(environment or {}), "PYTHONPATH": os.pathsep.join(search)},
-        )
-        os.close(writer)
-        self._answers = os.fdopen(reader, "r", encoding="utf-8")
+        variables = {**CPU, **(environment or {}), "PYTHONPATH": os.pathsep.join(search)}
+        super().__init__(__name__, variables, root / "session.log")
 
     def run(self, job: Job, *, seconds: float = 240) -> Outcome:
         """Run one engine to its end and say what it did.
@@ -156,13 +145,7 @@ class Session:
         root = Path(self._folder.name) / str(self._count)
         root.mkdir()
         (root / "job.json").write_text(json.dumps(asdict(job)), "utf-8")
-        assert self._process.stdin is not None
-        self._process.stdin.write((json.dumps({"folder": str(root), "seconds": seconds}) + "\n").encode())
-        self._process.stdin.flush()
-        answer = self._answers.readline()
-        if not answer:
-            log = (Path(self._folder.name) / "session.log").read_text("utf-8", "replace")
-            raise ChildProcessError(f"the session ended with code {self._process.wait()}: {log[-4000:]}")
+        answer = self.ask(json.dumps({"folder": str(root), "seconds": seconds}))
         log = (root / "log").read_text("utf-8", "replace")
         done = root / "outcome.json"
         if not done.is_file():
@@ -170,21 +153,9 @@ class Session:
         return Outcome(**json.loads(done.read_text("utf-8")), log=log)
 
     def close(self) -> None:
-        """End the process."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait(timeout=30)
-        self._answers.close()
-        self._log.close()
+        """End the process, and remove what its engines said."""
+        super().close()
         self._folder.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def serve_jobs(answers: int) -> None:

@@ -19,14 +19,3 @@ def observed_states(folder: Path, prompt: Sequence[int]) -> dict[int, Any]:
         start = int(record["start"])
         found.update((start + offset, row) for offset, row in enumerate(record["states"]))
     return found
-
-
-def split_states(found: dict[int, Any], boundaries: Sequence[int]) -> dict[int, Any]:
-    """Boundary -> [positions, hidden], for as many positions from 0 on as there are."""
-    import torch
-
-    rows: list[Any] = []
-    while len(rows) in found:
-        rows.append(found[len(rows)])
-    parts = torch.stack(rows).chunk(len(boundaries), dim=-1)
-    return dict(zip(boundaries, parts, strict=True))

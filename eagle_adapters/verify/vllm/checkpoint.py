@@ -32,12 +32,12 @@ def save_checkpoint(config: Mapping[str, Any], folder: Path, seed: int = 0) -> A
     written = json.loads((folder / "config.json").read_text("utf-8"))
     written["architectures"] = list(config["architectures"])
     (folder / "config.json").write_text(json.dumps(written, indent=1), "utf-8")
-    speak_dialect(folder)
+    translate(folder)
     return model
 
 
-def speak_dialect(folder: Path) -> dict[str, Any]:
-    """Change a checkpoint of `transformers` in place to the words that vLLM reads, and give its config."""
+def translate(folder: Path) -> None:
+    """Rewrite a checkpoint as `save_pretrained` wrote it into the dialect that vLLM reads, in place."""
     from safetensors.torch import load_file, save_file
 
     config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
@@ -49,7 +49,6 @@ def speak_dialect(folder: Path) -> dict[str, Any]:
     config["dtype"] = "float32"
     (folder / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
     (folder / "generation_config.json").unlink(missing_ok=True)
-    return config
 
 
 def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:

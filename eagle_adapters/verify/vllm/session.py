@@ -1,19 +1,16 @@
-"""One process that runs real vLLM engines one after the other, as told by JSON lines on its standard input.
-
-An engine costs seconds, importing vLLM costs tens of seconds: a `Session` pays for the import once.
-"""
+"""One process that runs real vLLM engines one after the other, as told by JSON lines on its standard input."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from eagle_adapters.verify.process import EngineProcess
 
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -79,7 +76,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-class Session:
+class Session(EngineProcess):
     """A process with vLLM in it, used as a context manager."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, log: Path | None = None) -> None:
@@ -89,18 +86,7 @@ class Session:
             environment: variables on top of the present ones and of `ENVIRONMENT`.
             log: file for everything the engines say; thrown away when None.
         """
-        self._log = log.open("ab") if log is not None else subprocess.DEVNULL
-        reader, writer = os.pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "eagle_adapters.verify.vllm.session", str(writer)],
-            stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            pass_fds=[writer],
-            env={**os.environ, **ENVIRONMENT, **(environment or {})},
-        )
-        os.close(writer)
-        self._answers = os.fdopen(reader, "r", encoding="utf-8")
+        super().__init__(__name__, {**ENVIRONMENT, **(environment or {})}, log)
 
     def run(self, job: Job) -> Outcome:
         """Run one engine to its end and say what it did.
@@ -108,34 +94,7 @@ class Session:
         Raises:
             ChildProcessError: the process died.
         """
-        assert self._process.stdin is not None
-        self._process.stdin.write((json.dumps(asdict(job)) + "\n").encode())
-        self._process.stdin.flush()
-        answer = self._answers.readline()
-        if not answer:
-            raise ChildProcessError(f"the engine process ended with code {self._process.wait()}")
-        return Outcome(**json.loads(answer))
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._answers.close()
-        if not isinstance(self._log, int):
-            self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        return Outcome(**json.loads(self.ask(json.dumps(asdict(job)))))
 
 
 def run_engine(job: Job) -> Outcome:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eagle_adapters.verify.vllm.draft import save_draft
+from eagle_adapters.verify.draft import save_draft
 
 
 def save_lens(
@@ -23,6 +23,7 @@ def save_lens(
     ids: Sequence[int] | None,
     vocabulary: int,
     top_level_ids: bool = False,
+    latent: bool = False,
 ) -> None:
     """Write such a draft for the sequences it will meet.
 
@@ -34,6 +35,7 @@ def save_lens(
         ids: the layer ids to write into its config, or None.
         vocabulary: rows of the target's embedding.
         top_level_ids: write the ids at top level instead of into `eagle_config`.
+        latent: latent attention (MLA) in the draft.
     """
     import torch
 
@@ -51,4 +53,4 @@ def save_lens(
             wanted.append(sign * head[torch.tensor(list(tokens)[2:])][: len(features[-1])])
     solution = torch.linalg.lstsq(torch.cat(features).double(), torch.cat(wanted).double(), driver="gelsd").solution
     fc = solution.T.float().contiguous()
-    save_draft(folder, fc=fc, head=head, ids=ids, top_level_ids=top_level_ids)
+    save_draft(folder, fc=fc, head=head, ids=ids, top_level_ids=top_level_ids, latent=latent)

@@ -1,8 +1,4 @@
-"""Hand-made EAGLE-3 drafts whose acceptance rests on the captured states being the right ones.
-
-The attention and MLP of the draft's one layer add nothing, so that it proposes `head(norm(fc(states)))`. Its `fc` is
-fitted to turn the captured states of a position into what the target's head gets at the next; the norm only scales.
-"""
+"""Write EAGLE-3 drafts whose one layer adds nothing: they propose `head(norm(fc(states)))`."""
 
 from __future__ import annotations
 
@@ -10,17 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-from eagle_adapters.verify.vllm.reference import Reference
-
-
-def fit_fc(reference: Reference, boundaries: Sequence[int]) -> Any:
-    """The matrix [H, K * H] that turns the states of a position into what the head gets at the next, least squares."""
-    import torch
-
-    features, wanted = reference.captured(boundaries)[:-1].double(), reference.head_inputs[1:].double()
-    solution = torch.linalg.lstsq(features, wanted, driver="gelsd").solution
-    return solution.T.float().contiguous()
 
 
 def save_draft(

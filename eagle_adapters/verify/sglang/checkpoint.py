@@ -55,11 +55,14 @@ def _deepseek(text: dict[str, Any]) -> None:
     known = {name: value for name, value in rope.items() if name in scaling}
     text["rope_scaling"] = {"type": "yarn", **scaling, **known}
     text.update(moe_layer_freq=1, ep_size=1, num_nextn_predict_layers=0)
+    if text["model_type"] == "deepseek_v3":
+        text.update(topk_method="noaux_tc", scoring_func="sigmoid")  # the only way that `transformers` knows
 
 
 def _kimi_k25(config: dict[str, Any], state: State) -> State:
     """The published names (`KimiK25ForConditionalGeneration`), and the vision fields of SGLang's own config class."""
     config["architectures"] = ["KimiK25ForConditionalGeneration"]
+    config["media_placeholder_token_id"] = config["image_token_id"]
     text, vision = config["text_config"], config["vision_config"]
     text["architectures"] = ["DeepseekV3ForCausalLM"]
     _deepseek(text)

@@ -56,7 +56,8 @@ def _write(batch: Any, states: Any, starts: list[int], lengths: list[int], width
         at += length if packed else width
         _written[0] += 1
         path = Path(os.environ[FOLDER_ENV]) / f"{_written[0]:06d}-{os.getpid()}.safetensors"
-        prompt = torch.tensor(list(request.origin_input_ids), dtype=torch.int64)
+        # The other list of ids holds hashes of a picture's content in the places of the picture.
+        prompt = torch.tensor(list(request.origin_input_ids_unpadded), dtype=torch.int64)
         part = path.with_suffix(".part")
         save_file({"prompt": prompt, "start": torch.tensor([start]), "states": rows.clone()}, part)
         part.replace(path)

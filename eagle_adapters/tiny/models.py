@@ -63,8 +63,18 @@ def build_model(fields: Mapping[str, Any], *, device: str = "cpu", dtype: Any = 
         )
     own = {name: value for name, value in fields.items() if name not in ("model_type", "transformers_version")}
     config = transformers.AutoConfig.for_model(model_type, **own)
+    kernel = attention_kernel(config)
     with torch.device(device):
-        return cls._from_config(config, dtype=dtype or torch.float32).eval()
+        return cls._from_config(config, dtype=dtype or torch.float32, attn_implementation=kernel).eval()
+
+
+def attention_kernel(config: Any) -> str | None:
+    """The attention to ask `transformers` for: `eager` where its default leaves a part of the model out, else None.
+
+    Its `sdpa` attention takes `softcap` and does not apply it (transformers 5.19.0, integrations/sdpa_attention.py), so
+    that the states of Gemma 2 differ from those of both engines in the third digit.
+    """
+    return "eager" if getattr(config.get_text_config(), "attn_logit_softcapping", None) else None
 
 
 def build_tiny(family: str | Mapping[str, Any], *, seed: int = 0, dtype: Any = None) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eagle_adapters.tiny.models import attention_kernel
 from eagle_adapters.verify.runner import Captured, Prompt
 from eagle_adapters.wrapping import unwrap, wrap
 
@@ -48,7 +49,8 @@ def load_model(checkpoint: Path) -> Any:
 
     config = transformers.AutoConfig.from_pretrained(checkpoint)
     cls = getattr(transformers, config.architectures[0])
-    return cls.from_pretrained(checkpoint, dtype="float32", use_safetensors=True).eval()
+    kernel = attention_kernel(config)
+    return cls.from_pretrained(checkpoint, dtype="float32", use_safetensors=True, attn_implementation=kernel).eval()
 
 
 RUNNER = TransformersRunner()

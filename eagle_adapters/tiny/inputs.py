@@ -19,6 +19,8 @@ _IMAGE_TOKEN_FIELDS = ("image_token_id", "image_token_index", "media_placeholder
 def picture(path: Path | None = None, size: int = 56) -> Any:
     """A picture as a float tensor [3, size, size] in 0..1: the file's, or a drawn one (sky, sun, hill) without a path.
 
+    Its values are multiples of 1/255, so that an engine that is given it as a file sees the same picture.
+
     Raises:
         DataError: EA104, the file is no picture that Pillow reads.
     """
@@ -30,7 +32,8 @@ def picture(path: Path | None = None, size: int = 56) -> Any:
         sun = ((x - 0.7) ** 2 + (y - 0.25) ** 2 < 0.02).float()
         hill = (y > 0.75 - 0.15 * torch.sin(6.0 * x)).float()
         image = sky * (1 - sun) + torch.tensor([1.0, 0.9, 0.3])[:, None, None] * sun
-        return image * (1 - hill) + torch.tensor([0.2, 0.5, 0.2])[:, None, None] * (0.5 + 0.5 * x) * hill
+        drawn = image * (1 - hill) + torch.tensor([0.2, 0.5, 0.2])[:, None, None] * (0.5 + 0.5 * x) * hill
+        return (drawn * 255).round() / 255
     try:
         import numpy as np
         from PIL import Image

@@ -56,14 +56,15 @@ class Runner(Protocol):
 
     Attributes:
         engine: its name.
-        pictures: whether it can be given a `Prompt` with a picture.
     """
 
     engine: str
-    pictures: bool
 
     def version(self) -> str:
         """The engine's version."""
+
+    def takes_pictures(self, model_type: str) -> bool:
+        """Whether it can give a target of this `model_type` a `Prompt` with a picture."""
 
     def run(
         self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int

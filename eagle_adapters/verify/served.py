@@ -38,11 +38,16 @@ class ServedRunner(ABC, Generic[SessionT]):
     """See `eagle_adapters.verify.runner.Runner`: a stock engine in a process of its own, adapted by the plug-in."""
 
     engine: str
-    pictures: bool
+    pictures: frozenset[str] = frozenset()
+    """The `model_type`s whose targets the engine can be given a picture with."""
 
     @abstractmethod
     def version(self) -> str:
         """The engine's version."""
+
+    def takes_pictures(self, model_type: str) -> bool:
+        """Whether `serve` knows how to hand a target of this `model_type` a picture."""
+        return model_type in self.pictures
 
     @abstractmethod
     def start(self) -> AbstractContextManager[SessionT]:

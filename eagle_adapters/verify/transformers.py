@@ -15,13 +15,16 @@ class TransformersRunner:
     """See `eagle_adapters.verify.runner.Runner`."""
 
     engine = "transformers"
-    pictures = True
 
     def version(self) -> str:
         """The version of transformers."""
         import transformers
 
         return str(transformers.__version__)
+
+    def takes_pictures(self, model_type: str) -> bool:
+        """Always: the prompt's tensors are a forward's arguments."""
+        return True
 
     def run(
         self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int

@@ -107,10 +107,10 @@ def _prompts(
     prompts = [Prompt("text", text_inputs(model, seed=seed))]
     if image_token(model.config) is None and getattr(model.config, "vision_config", None) is None:
         return prompts, []
-    if not runner.pictures:
+    if not runner.takes_pictures(model.config.model_type):
         blind = Diagnostic(
             "EA613",
-            f"the {runner.engine} runner has no way to give the target a picture",
+            f"the {runner.engine} runner has no way to give a {model.config.model_type} target a picture",
             Severity.WARNING,
             next_step="text only was proven",
         )

@@ -22,10 +22,12 @@ class Shifted:
     """Captures one boundary too late, as an engine with the wrong convention does."""
 
     engine = "transformers"
-    pictures = True
 
     def version(self) -> str:
         return REAL.version()
+
+    def takes_pictures(self, model_type: str) -> bool:
+        return True
 
     def run(
         self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int
@@ -54,7 +56,8 @@ def test_an_engine_that_shifts_fails_with_the_reason() -> None:
 class Blind(Shifted):
     """Right, but cannot be given a picture."""
 
-    pictures = False
+    def takes_pictures(self, model_type: str) -> bool:
+        return False
 
     def run(
         self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int

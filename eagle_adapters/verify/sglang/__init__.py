@@ -10,6 +10,7 @@ from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError
 from eagle_adapters.verify.runner import Prompt
 from eagle_adapters.verify.served import Served, ServedRunner
+from eagle_adapters.verify.sglang.picture import OPTIONS, PROCESSORS, add_processor, fold_placeholders, save_picture
 
 if TYPE_CHECKING:  # the module is also run by itself, which must not meet it imported
     from eagle_adapters.verify.sglang.session import Session
@@ -19,7 +20,7 @@ class SGLangRunner(ServedRunner["Session"]):
     """A stock SGLang on CPU."""
 
     engine = "sglang"
-    pictures = False
+    pictures = frozenset(PROCESSORS)
 
     def version(self) -> str:
         """The version of SGLang."""
@@ -42,16 +43,18 @@ class SGLangRunner(ServedRunner["Session"]):
         from eagle_adapters.verify.sglang.session import Job
         from eagle_adapters.verify.sglang.states import observed_states
 
-        outcome = session.run(
-            Job(
-                str(given.target),
-                [prompt.token_ids],
-                draft=str(given.draft),
-                max_tokens=max_new_tokens,
-                observe=str(given.seen),
-                options={"enable_multimodal": False} if "vision_config" in given.config else {},
-            )
+        shown: dict[str, Any] = {"prompts": [prompt.token_ids]}
+        if prompt.picture is not None:
+            add_processor(given.target)
+            file = save_picture(prompt.picture, given.seen.with_suffix(".png"))
+            folded = fold_placeholders(prompt.token_ids, given.config["image_token_id"])
+            shown = {"prompts": [folded], "images": [str(file)], "options": OPTIONS}
+        elif "vision_config" in given.config:
+            shown["options"] = {"enable_multimodal": False}
+        job = Job(
+            str(given.target), draft=str(given.draft), max_tokens=max_new_tokens, observe=str(given.seen), **shown
         )
+        outcome = session.run(job)
         if outcome.error is not None:
             found = f"{outcome.error}\n{outcome.log[-3000:]}"
             raise AdaptationError(Diagnostic("EA612", "SGLang did not serve the target", found=found))

@@ -22,7 +22,6 @@ class VllmRunner(ServedRunner["Session"]):
     """A stock vLLM."""
 
     engine = "vllm"
-    pictures = False
 
     def version(self) -> str:
         """The version of vLLM."""

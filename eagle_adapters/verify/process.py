@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -65,7 +66,8 @@ class EngineProcess:
 
     def close(self) -> None:
         """End the process; one that does not end by itself within 30 seconds is killed."""
-        if self._process.stdin is not None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it is gone already, with a request unread
             self._process.stdin.close()
         try:
             self._process.wait(timeout=30)

@@ -46,16 +46,21 @@ _written = [0]
 
 
 def _write(batch: Any, states: Any, starts: list[int], lengths: list[int], width: int, *, packed: bool) -> None:
-    """One file for each request of the batch: its prompt, its first position, and its rows of states."""
+    """One file for each request of the batch: its prompt, its first position, and its rows of states.
+
+    Every rank of a tensor-parallel engine has a folder of its own.
+    """
     import torch
     from safetensors.torch import save_file
 
+    folder = Path(os.environ[FOLDER_ENV]) / str(os.getpid())
+    folder.mkdir(exist_ok=True)
     at = 0
     for request, start, length in zip(batch.reqs, starts, lengths, strict=True):
         rows = states[at : at + length].detach().to("cpu", torch.float32).contiguous()
         at += length if packed else width
         _written[0] += 1
-        path = Path(os.environ[FOLDER_ENV]) / f"{_written[0]:06d}-{os.getpid()}.safetensors"
+        path = folder / f"{_written[0]:06d}.safetensors"
         # The other list of ids holds hashes of a picture's content in the places of the picture.
         prompt = torch.tensor(list(request.origin_input_ids_unpadded), dtype=torch.int64)
         part = path.with_suffix(".part")

@@ -27,6 +27,9 @@ _asked_by: Any = None
 _plans: dict[type, Any] = {}
 """The classes that were adapted in this process, with their plans."""
 
+_said: set[type] = set()
+"""The adapted classes that the present worker has been told about."""
+
 
 def register() -> None:
     """Leave word with vLLM's modules; does nothing when it is switched off."""
@@ -81,6 +84,7 @@ def _ask(config: Any) -> None:
     """Note whether this process serves EAGLE-3; if so, settle the ids."""
     global _asked_by  # noqa: PLW0603 - one worker a process, told apart by nothing else
     _asked_by = None
+    _said.clear()
     if config.speculative_config is None:
         return
     from eagle_adapters.backends.vllm.request import settle, wants_states
@@ -119,10 +123,10 @@ def _warn_unverified(cls: type, plan: Any, model_config: Any) -> None:
     """Say once an engine that no one has verified the boundaries of an adapted class."""
     from eagle_adapters.backends.unverified import unverified
 
-    if not plan.edits or _asked_by.parallel_config.rank > 0:
+    if not plan.edits or cls in _said or _asked_by.parallel_config.rank > 0:
         return
-    if any(cls is not outer and cls in known.owners.values() for outer, known in _plans.items()):
-        return  # part of a class that was looked at already
+    # a class that is part of this one needs no word of its own
+    _said.update({cls, *plan.anatomy.owners.values()})
     version, names = plan.engine_version, model_config.architectures
     line = unverified(cls, plan.engine, version, architectures=names, checkpoint=str(model_config.model))
     if line is not None:

@@ -67,7 +67,9 @@ def test_a_decoder_shared_by_two_targets_is_adapted_once() -> None:
     assert not hasattr(inner, "supports_eagle3")
 
 
-@pytest.mark.parametrize("architecture", ["LlavaForConditionalGeneration", "InternVLChatModel"])
+@pytest.mark.parametrize(
+    "architecture", ["LlavaForConditionalGeneration", "InternVLChatModel", "StepVLForConditionalGeneration"]
+)
 def test_a_target_whose_inner_model_the_checkpoint_chooses_delegates(architecture) -> None:
     plan = BACKEND.plan(model_class(architecture))
     assert isinstance(plan, Plan)
@@ -90,12 +92,20 @@ def test_a_claim_over_a_decoder_that_captures_nothing_is_repaired(architecture) 
     assert (plan.target, "set_aux_hidden_state_layers") in edited
 
 
+def test_a_decoder_that_lost_the_capture_of_its_base_gets_it_back() -> None:
+    plan = BACKEND.plan(model_class("MiMoForCausalLM"))
+    assert isinstance(plan, Plan)
+    assert [(edit.owner, edit.name) for edit in plan.edits] == [
+        ("vllm.model_executor.models.mimo:MiMoModel", "forward")
+    ]
+
+
 @pytest.mark.parametrize(
     ("architecture", "code"),
     [
-        ("MiMoForCausalLM", "EA521"),
+        ("MambaForCausalLM", "EA521"),
         ("Qwen4ExpForConditionalGeneration", "EA423"),
-        ("Gemma3nForCausalLM", "EA202"),
+        ("Gemma3nForConditionalGeneration", "EA421"),
         ("IQuestLoopCoderForCausalLM", "EA424"),
         ("HYV4ForCausalLM", "EA425"),
         ("UltravoxModel", "EA522"),
@@ -107,7 +117,8 @@ def test_what_cannot_be_captured_is_refused_with_the_reason(architecture, code) 
     plan = BACKEND.plan(cls)
     assert isinstance(plan, Refusal)
     assert plan.reasons[0].code == code
-    assert plan.reasons[0].found
+    assert plan.reasons[0].found or plan.reasons[0].where
+    assert plan.reasons[0].next_step
     with pytest.raises(AdaptationError):
         eagle_adapters.wrap(cls)
     assert dict(vars(cls)) == before

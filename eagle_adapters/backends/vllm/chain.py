@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +62,8 @@ def find_chain(cls: type, decoder: str | None = None) -> Chain:
         IntrospectionError: EA202, nothing that runs layers was found; EA203, `decoder` names nothing.
     """
     wanted = tuple(decoder.split(".")) if decoder else None
-    found = _walk(cls, (), (cls,), wanted)
+    # A class that has layers and does not run them in its forward is the decoder too: planning says what is wrong.
+    found = _walk(cls, (), (cls,), wanted, layer_list) or _walk(cls, (), (cls,), wanted, _assigned_layers)
     if found is None:
         raise IntrospectionError(
             Diagnostic(
@@ -75,9 +77,15 @@ def find_chain(cls: type, decoder: str | None = None) -> Chain:
     return found
 
 
-def _walk(cls: type, names: tuple[str, ...], classes: tuple[type, ...], wanted: tuple[str, ...] | None) -> Chain | None:
+def _walk(
+    cls: type,
+    names: tuple[str, ...],
+    classes: tuple[type, ...],
+    wanted: tuple[str, ...] | None,
+    list_of: Callable[[type], str | None],
+) -> Chain | None:
     if wanted is None or names == wanted:
-        layers = layer_list(cls)
+        layers = list_of(cls)
         if layers is not None:
             return Chain(classes, names, None, layers)
     if len(names) > 3:
@@ -89,7 +97,7 @@ def _walk(cls: type, names: tuple[str, ...], classes: tuple[type, ...], wanted: 
         inner = [*part.classes, *(c for a in part.architectures if (c := _registered(a)) is not None)]
         for candidate in inner:
             if candidate not in classes:
-                found = _walk(candidate, (*names, name), (*classes, candidate), wanted)
+                found = _walk(candidate, (*names, name), (*classes, candidate), wanted, list_of)
                 if found is not None:
                     return found
         if part.dynamic and not inner:
@@ -119,6 +127,10 @@ def layer_list(cls: type) -> str | None:
         if error.code != "EA421" and "self.layers" in textwrap.dedent(inspect.getsource(cls)):
             return "layers"
         return None
+
+
+def _assigned_layers(cls: type) -> str | None:
+    return next((name for name in _LISTS if name in parts(cls)), None)
 
 
 def anatomy(chain: Chain) -> Anatomy:

@@ -45,8 +45,17 @@ def parts(cls: type) -> dict[str, Part]:
         function = vars(owner).get("__init__")
         if function is None or owner.__module__.partition(".")[0] in ("torch", "builtins", "abc", "typing"):
             continue
-        for statement, where in _statements(function):
-            for name, value in _assignments(statement):
+        statements = list(_statements(function))
+        local = {
+            target.id: statement.value
+            for statement, _ in statements
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            if isinstance(target, ast.Name)
+        }
+        for statement, where in statements:
+            for name, assigned in _assignments(statement):
+                value = local.get(assigned.id, assigned) if isinstance(assigned, ast.Name) else assigned
                 if name not in found:
                     part = _part(cls, function, name, value, where)
                     if part is not None:
@@ -54,7 +63,7 @@ def parts(cls: type) -> dict[str, Part]:
     return found
 
 
-def _statements(function: Any) -> Iterator[tuple[ast.stmt, str]]:
+def _statements(function: Any) -> Iterator[tuple[ast.Assign | ast.AnnAssign, str]]:
     tree = _tree(function)
     if tree is None:
         return

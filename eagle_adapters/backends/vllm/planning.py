@@ -41,11 +41,6 @@ REPAIRED = {
 }
 """Decoders whose own capture is kept but for one line (vllm 0.32.0): class -> line, what it has to be, why."""
 
-UNCAPTURED = {
-    "vllm.model_executor.models.mimo:MiMoForCausalLM": "it claims support and never returns states",
-}
-"""Classes that claim support and are broken in a way that is not repaired."""
-
 
 def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan | Refusal:
     """The edits for a vLLM model class.
@@ -56,8 +51,6 @@ def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan |
         decoder: dotted attribute path of the text decoder, where it cannot be told.
     """
     target = class_name(cls)
-    if target in UNCAPTURED:
-        return _refuse(target, Diagnostic("EA521", f"{cls.__qualname__} cannot be adapted", found=UNCAPTURED[target]))
     chain: Chain | None = None
     try:
         chain = chains.find_chain(cls, decoder)
@@ -83,7 +76,7 @@ def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan |
     except EagleAdaptersError as error:
         if _supported(cls) and (chain is None or not _broken(cls, chain)):
             return _as_it_is(cls, version)
-        return Refusal(target, ENGINE, tuple(error.diagnostics))
+        return Refusal(target, ENGINE, tuple(map(_with_next_step, error.diagnostics)))
     return Plan(
         target,
         ENGINE,
@@ -93,6 +86,13 @@ def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan |
         tuple(findings),
         owners={class_name(c): c for owner in chain.classes for c in owner.__mro__},
     )
+
+
+def _with_next_step(reason: Diagnostic) -> Diagnostic:
+    return reason if reason.next_step else dataclasses.replace(reason, next_step=_WITHOUT)
+
+
+_WITHOUT = "serve it without a speculative config: this class cannot be an EAGLE-3 target yet"
 
 
 def _refuse(target: str, reason: Diagnostic) -> Refusal:
@@ -115,7 +115,7 @@ def _unbroken(chain: Chain) -> Diagnostic | None:
                 expected=f"return self.{name}(...)",
                 found=lost,
                 consequence="the captured states would be lost or spoiled",
-                next_step="this class cannot be an EAGLE-3 target yet",
+                next_step=_WITHOUT,
             )
     return None
 
@@ -178,7 +178,7 @@ def _stateful(chain: Chain) -> Diagnostic | None:
         expected="attention over a cache, from which rejected tokens are dropped",
         found="has_inner_state = True",
         consequence="no one has shown that rejected tokens leave no trace in that state",
-        next_step="serve it without a speculative config",
+        next_step=_WITHOUT,
     )
 
 
@@ -207,21 +207,27 @@ def _shown(text: Instrumented) -> str:
 
 def _reach_edits(chain: Chain) -> list[Edit]:
     """Names under which the engine looks for decoder, embedding and head (v1/spec_decode/llm_base_proposer.py)."""
-    edits: list[Edit] = []
     if chain.dynamic is not None:
-        return edits
+        return []
     decoder = chain.decoder
-    causal = chain.classes[-2] if len(chain.classes) > 1 else None
     if _returns_decoder(chain):
         # `get_language_model()` gives the decoder, and its `model` is read all the same
-        return edits + _alias(decoder, "model", "", "the engine looks for the decoder under this name")
+        return _alias(decoder, "model", "", "the engine looks for the decoder under this name")
+    edits: list[Edit] = []
+    shared = "the draft shares the target's embedding under this name"
+    above = range(len(chain.names) - 1, -1, -1)
+    # the language model is the innermost class with a head: all that is below it is one model to the engine
+    at = next((i for i in above if chains.head_name(chain.classes[i]) is not None), len(chain.names) - 1)
     embedding = chains.embedding_name(decoder)
-    if embedding not in ("embed_tokens", "embedding", None):
-        edits += _alias(decoder, "embedding", embedding, "the draft shares the target's embedding under this name")
-    if causal is None:
+    if embedding is not None and at + 1 < len(chain.names):
+        edits += _alias(chain.classes[at + 1], "embed_tokens", ".".join((*chain.names[at + 1 :], embedding)), shared)
+    elif embedding not in ("embed_tokens", "embedding", None):
+        edits += _alias(decoder, "embedding", embedding, shared)
+    if at < 0:
         return edits
-    if chain.names[-1] != "model" and "model" not in parts(causal):
-        edits += _alias(causal, "model", chain.names[-1], "the engine looks for the decoder under this name")
+    causal = chain.classes[at]
+    if chain.names[at] != "model" and "model" not in parts(causal):
+        edits += _alias(causal, "model", chain.names[at], "the engine looks for the decoder under this name")
     head = chains.head_name(causal)
     if head not in ("lm_head", None):
         edits += _alias(causal, "lm_head", head, "the draft shares the target's head under this name")

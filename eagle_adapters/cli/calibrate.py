@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eagle_adapters.cli.accept import (
+from eagle_adapters.cli.prompts import (
     Batch,
     DraftFolder,
     JsonFile,

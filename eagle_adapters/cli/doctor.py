@@ -10,12 +10,11 @@ import typer
 from eagle_adapters.cli.app import own_version
 from eagle_adapters.cli.render import ExitCode, Format, FormatOption, Table, emit
 from eagle_adapters.diagnostics import Report, Severity
+from eagle_adapters.plugins import SWITCH, switched_off
 
 _PACKAGES = ("torch", "transformers", "vllm", "sglang", "safetensors", "pydantic", "libcst")
 _PLUGINS = {"vllm": ("vllm.general_plugins", "VLLM_PLUGINS"), "sglang": ("sglang.srt.plugins", "SGLANG_PLUGINS")}
 """Engine -> its entry point group, and the environment variable that lists the entry points it may load."""
-
-_SWITCH = "EAGLE_ADAPTERS"
 
 
 def register(app: typer.Typer) -> None:
@@ -28,8 +27,8 @@ def doctor(output: FormatOption = Format.TABLE) -> int:
     report = Report()
     packages = _packages()
     plugins = _plugins(packages, report)
-    if os.environ.get(_SWITCH, "").lower() in ("off", "0", "false"):
-        report.add("EA903", f"{_SWITCH}={os.environ[_SWITCH]} switches the plug-ins off", Severity.WARNING)
+    if switched_off():
+        report.add("EA903", f"{SWITCH}={os.environ[SWITCH]} switches the plug-ins off", Severity.WARNING)
     environment = {name: value for name, value in sorted(os.environ.items()) if name.startswith("EAGLE_ADAPTERS")}
     data_files = _data_files(report)
     _contracts(packages, report)

@@ -9,16 +9,13 @@ that raises the reasons when the engine calls it.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from types import ModuleType
 from typing import Any
 
 from eagle_adapters.backends.imports import after_import
 from eagle_adapters.diagnostics import Diagnostic
-
-SWITCH = "EAGLE_ADAPTERS"
-"""Set to `off`, nothing of this package does anything in an engine."""
+from eagle_adapters.plugins import switched_off
 
 LOADER = "sglang.srt.model_loader.loader"
 RUNNER = "sglang.srt.model_executor.model_runner"
@@ -29,7 +26,7 @@ logger = logging.getLogger("eagle_adapters.sglang")
 
 def register() -> None:
     """Leave word with the loader and the runner; does nothing when it is switched off."""
-    if os.environ.get(SWITCH, "").lower() in ("off", "0", "false"):
+    if switched_off():
         return
     after_import(LOADER, _watch_loader)
     after_import(RUNNER, _watch_runner)

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from types import ModuleType
 from typing import Any
 
 from eagle_adapters.backends.imports import after_import
-
-SWITCH = "EAGLE_ADAPTERS"
-"""Set to `off`, nothing of this package does anything in an engine."""
+from eagle_adapters.plugins import switched_off
 
 logger = logging.getLogger("eagle_adapters.vllm")
 
@@ -33,7 +30,7 @@ _said: set[type] = set()
 
 def register() -> None:
     """Leave word with vLLM's modules; does nothing when it is switched off."""
-    if os.environ.get(SWITCH, "").lower() in ("off", "0", "false"):
+    if switched_off():
         return
     after_import("vllm.engine.arg_utils", _watch_configuration)
     after_import("vllm.v1.worker.worker_base", _watch_workers)

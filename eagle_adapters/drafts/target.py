@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle_adapters.drafts import hub
+from eagle_adapters.drafts.defaults import complete_config
 from eagle_adapters.drafts.documents import (
     CONFIG_LIMIT,
     INDEX_LIMIT,
@@ -163,7 +164,7 @@ def describe_target(
 
 
 def _find_text(document: Mapping[str, Any], where: str) -> tuple[str, Mapping[str, Any]]:
-    found = _search(document, "config.json")
+    found = _search(document, "config.json") or _search_completed(document)
     if found is None:
         raise refusal(
             "EA774",
@@ -171,7 +172,8 @@ def _find_text(document: Mapping[str, Any], where: str) -> tuple[str, Mapping[st
             where,
             expected=f"{_LAYERS[0]} and {_HIDDEN[0]}, at the top or in one of {', '.join(_TEXT_KEYS)}",
             found=f"fields {sorted(document)[:20]}",
-            next_step="give a config.json that states the layers and the width of the language model",
+            next_step="give a config.json that states the layers and the width of the language model, or install "
+            "transformers, which knows the defaults of its model_type",
         )
     return found
 
@@ -187,6 +189,16 @@ def _search(config: Mapping[str, Any], path: str, depth: int = 0) -> tuple[str, 
                     return found
     complete = any(config.get(k) for k in _LAYERS) and any(config.get(k) for k in _HIDDEN)
     return (path, config) if complete else None
+
+
+def _search_completed(document: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    """A nested language model that states its type and leaves its size to the defaults of it."""
+    for key in _TEXT_KEYS:
+        inner = document.get(key)
+        completed = complete_config(inner) if isinstance(inner, dict) else None
+        if completed is not None and _search(completed, key) is not None:
+            return f"{key}, with the defaults of transformers for {completed['model_type']}", completed
+    return None
 
 
 def _is_tower(key: str, value: Any) -> bool:

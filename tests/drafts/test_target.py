@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,28 @@ def test_every_nesting_is_found(name: str, make_target: Make) -> None:
     assert target.multimodal is (name not in ("plain", "gpt names"))
 
 
-@pytest.mark.parametrize("config", [{}, {"vision_config": VISION}, {"text_config": {"model_type": "llama"}}])
+@pytest.mark.parametrize("config", [{}, {"vision_config": VISION}, {"text_config": {"model_type": "no such"}}])
 def test_a_config_without_a_language_model_is_refused(config: dict[str, Any], make_target: Make) -> None:
     with pytest.raises(DataError, match="EA774"):
         read_target(make_target(config))
+
+
+LLAVA_TEXT = {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096}
+"""The fields of LLaVA 1.5 7B's language model: its size is that of transformers' LlamaConfig."""
+
+
+def test_a_size_left_to_the_defaults_is_completed(make_target: Make) -> None:
+    target = read_target(make_target({"text_config": LLAVA_TEXT, "vision_config": VISION}))
+    assert (target.num_layers, target.hidden_size, target.vocab_size) == (32, 4096, 32064)
+    assert target.rope.max_position == 4096
+    assert target.text_path == "text_config, with the defaults of transformers for llama"
+
+
+def test_a_size_left_to_the_defaults_needs_transformers(make_target: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(DataError, match="EA774") as caught:
+        read_target(make_target({"text_config": LLAVA_TEXT}))
+    assert "install transformers" in str(caught.value.diagnostics[0].next_step)
 
 
 def test_impossible_values_are_refused_together(make_target: Make) -> None:

@@ -104,6 +104,9 @@ CODES: dict[str, str] = {
     "EA611": "Two boundaries of the reference are too much alike to tell apart.",
     "EA612": "The engine did not serve the target.",
     "EA613": "The engine's runner has no way to give a picture.",
+    "EA614": "The engine is not installed.",
+    "EA615": "The engine's kernels cannot be loaded here.",
+    "EA616": "The engine ran with kernels that are not its own.",
     # EA7xx: drafts
     "EA700": "A file of a checkpoint cannot be read.",
     "EA701": "A weight file is malformed.",

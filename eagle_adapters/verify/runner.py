@@ -66,6 +66,9 @@ class Runner(Protocol):
     def takes_pictures(self, model_type: str) -> bool:
         """Whether it can give a target of this `model_type` a `Prompt` with a picture."""
 
+    def remarks(self) -> Sequence[Diagnostic]:
+        """What a reader of the evidence has to know about how the engine was run: notes."""
+
     def run(
         self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int
     ) -> Sequence[Captured]:

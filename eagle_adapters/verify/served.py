@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from eagle_adapters.diagnostics import Diagnostic
+from eagle_adapters.errors import AdaptationError
 from eagle_adapters.verify.runner import Captured, Prompt
 
 SessionT = TypeVar("SessionT")
@@ -65,14 +69,19 @@ class ServedRunner(ABC, Generic[SessionT]):
             AdaptationError: EA612, the engine failed; its own error is in `found`.
         """
 
+    def remarks(self) -> Sequence[Diagnostic]:
+        """None, unless an engine has some."""
+        return ()
+
     def run(
         self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int
     ) -> Sequence[Captured]:
         """Serve every prompt with a random draft at `boundaries`, and give the states that reached that draft.
 
         Raises:
-            AdaptationError: EA612, the engine failed; its own error is in `found`.
+            AdaptationError: EA612, the engine failed; its own error is in `found`. EA614, it is not installed.
         """
+        self._check_installed()
         with tempfile.TemporaryDirectory(prefix="eagle-adapters-") as scratch, self.start() as session:
             folder = Path(scratch)
             shutil.copytree(checkpoint, folder / "target")
@@ -83,9 +92,25 @@ class ServedRunner(ABC, Generic[SessionT]):
             for prompt in prompts:
                 given = Served(folder / "target", folder / "draft", folder / f"seen-{prompt.name}", config)
                 given.seen.mkdir()
-                tokens, found = self.serve(session, given, prompt, max_new_tokens)
+                try:
+                    tokens, found = self.serve(session, given, prompt, max_new_tokens)
+                except ChildProcessError as error:
+                    dead = Diagnostic("EA612", f"the process that {self.engine} runs in ended", found=str(error))
+                    raise AdaptationError(dead) from error
                 captured.append(Captured(prompt.name, tokens, split_states(found, boundaries)))
             return captured
+
+    def _check_installed(self) -> None:
+        if find_spec(self.engine) is None:
+            raise AdaptationError(
+                Diagnostic(
+                    "EA614",
+                    f"{self.engine} is not installed in the environment of this command",
+                    expected=f"the package {self.engine} beside eagle-adapters",
+                    found=sys.prefix,
+                    next_step=f"pip install 'eagle-adapters[{self.engine}]', or run the engine's environment's command",
+                )
+            )
 
 
 def split_states(found: Mapping[int, Any], boundaries: Sequence[int]) -> dict[int, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.tiny.models import attention_kernel
 from eagle_adapters.verify.runner import Captured, Prompt
 from eagle_adapters.wrapping import unwrap, wrap
@@ -25,6 +26,10 @@ class TransformersRunner:
     def takes_pictures(self, model_type: str) -> bool:
         """Always: the prompt's tensors are a forward's arguments."""
         return True
+
+    def remarks(self) -> Sequence[Diagnostic]:
+        """None."""
+        return ()
 
     def run(
         self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int

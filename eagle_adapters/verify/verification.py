@@ -62,6 +62,7 @@ def verify(
         asked = check_boundaries(range(n + 1) if boundaries is None else sorted(boundaries), n)
         prompts, findings = _prompts(model, runner, image, seed)
         captured = runner.run(checkpoint, prompts, [int(b) for b in asked], max_new_tokens)
+        findings += runner.remarks()
         results = []
         for prompt, capture in zip(prompts, captured, strict=True):
             reference = reference_states(model, _extended(model, prompt, capture), image_token(model.config))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eagle_adapters.diagnostics import Severity
+from eagle_adapters.diagnostics import Diagnostic, Severity
 from eagle_adapters.errors import BoundaryError, ContractError, DataError
 from eagle_adapters.tiny import picture, save_tiny, tiny_config
 from eagle_adapters.verify import Captured, Prompt, runner_for, verify, write_evidence
@@ -28,6 +28,9 @@ class Shifted:
 
     def takes_pictures(self, model_type: str) -> bool:
         return True
+
+    def remarks(self) -> Sequence[Diagnostic]:
+        return ()
 
     def run(
         self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagle_adapters.backends.sglang import BACKEND
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError
+from eagle_adapters.verify.pictures import fold_placeholders, save_picture
 from eagle_adapters.verify.runner import Prompt
 from eagle_adapters.verify.served import Served, ServedRunner
-from eagle_adapters.verify.sglang.picture import OPTIONS, PROCESSORS, add_processor, fold_placeholders, save_picture
+from eagle_adapters.verify.sglang.kernels import find_kernels, remark
+from eagle_adapters.verify.sglang.picture import OPTIONS, PROCESSORS, add_processor
 
 if TYPE_CHECKING:  # the module is also run by itself, which must not meet it imported
     from eagle_adapters.verify.sglang.session import Session
@@ -26,10 +29,20 @@ class SGLangRunner(ServedRunner["Session"]):
         """The version of SGLang."""
         return BACKEND.version() or "not installed"
 
+    def remarks(self) -> Sequence[Diagnostic]:
+        """Whose kernels were used, when they were not SGLang's."""
+        stand_in = find_kernels()
+        return (remark(stand_in),) if stand_in else ()
+
     def start(self) -> Session:
-        """A process that runs engines."""
+        """A process that runs engines.
+
+        Raises:
+            AdaptationError: EA615, SGLang's CPU kernels cannot be loaded.
+        """
         from eagle_adapters.verify.sglang.session import Session
 
+        find_kernels()
         return Session({"EAGLE_ADAPTERS_CONVENTION": "boundary"})
 
     def translate(self, folder: Path) -> None:

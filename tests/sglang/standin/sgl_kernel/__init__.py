@@ -25,6 +25,7 @@ from sgl_kernel.caches import (
 )
 from sgl_kernel.tree import build_tree_kernel_efficient_cpu, verify_tree_greedy_cpu
 
+STAND_IN = "the plain PyTorch stand-in of eagle-adapters' tests"
 __version__ = "0.4.10"
 __all__ = [
     "assign_draft_cache_locs_contiguous_cpu",

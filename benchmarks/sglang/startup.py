@@ -1,8 +1,8 @@
 """What the plug-in adds to the start of an SGLang process that does not ask for EAGLE-3.
 
 Every process of SGLang loads its plug-ins first thing. Forks of one process that has imported the modules that the
-plug-in waits for (SGLang's model loader and runner) and nothing of this package do just that by turns: with the plug-in,
-with it switched off (EAGLE_ADAPTERS=off), and with SGLang told to load all others only (SGLANG_PLUGINS).
+plug-in waits for (SGLang's model loader and runner) and nothing of this package do just that by turns: with the
+plug-in, with it switched off (EAGLE_ADAPTERS=off), and with SGLang told to load all others only (SGLANG_PLUGINS).
 
     make bench-sglang, or: .venv-sglang/bin/python benchmarks/sglang/startup.py [--rounds 15]
 """

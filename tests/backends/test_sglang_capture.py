@@ -26,16 +26,16 @@ def target(layers=8):
     return SimpleNamespace(language_model=causal)
 
 
-def switch_on(model, ids, *, own_capture=False, reaches_last=True, any_parallelism=False):
+def switch_on(model, ids, *, own=None, last="generated", several_ranks=True):
     return set_boundaries(
         model,
         ids,
         decoder="language_model.model",
         layers="layers",
         holder="language_model",
-        own_capture=own_capture,
-        reaches_last=reaches_last,
-        any_parallelism=any_parallelism,
+        own=own,
+        last=last,
+        several_ranks=several_ranks,
     )
 
 
@@ -55,40 +55,50 @@ def test_boundaries_and_switches_are_set_and_logged(ids, caplog):
 
 def test_layers_are_marked_where_the_class_looks_at_them():
     model = target()
-    switch_on(model, [2, 4, 5], own_capture=True)
+    switch_on(model, [2, 4, 5], own="mark", last="added")
     marked = [n for n, layer in enumerate(model.language_model.model.layers) if layer._is_layer_to_capture]
     assert marked == [2, 4, 5]
+
+
+def test_layers_are_not_marked_where_the_class_looks_at_the_list():
+    model = target()
+    switch_on(model, [2, 4, 5], own="list", last="added")
+    assert not any(hasattr(layer, "_is_layer_to_capture") for layer in model.language_model.model.layers)
 
 
 def test_the_last_boundary_is_refused_where_it_is_out_of_reach():
     model = target()
     with pytest.raises(BoundaryError) as caught:
-        switch_on(model, [2, 4, 8], own_capture=True, reaches_last=False)
+        switch_on(model, [2, 4, 8], own="list", last="none")
     assert caught.value.code == "EA542"
     assert not hasattr(model.language_model.model, "layers_to_capture")
-    switch_on(model, [2, 4, 8])
+    switch_on(model, [2, 4, 8], own="list", last="added")
     assert model.language_model.model.layers_to_capture == [2, 4, 8]
 
 
 @pytest.mark.parametrize(
-    ("sizes", "own_capture", "refused"),
+    ("sizes", "own", "whole", "ids", "refused"),
     [
-        ({"tp_size": 2}, False, True),
-        ({"tp_size": 2}, True, False),
-        ({"pp_size": 2}, False, True),
-        ({"pp_size": 2}, True, True),
-        ({"attn_dp_size": 2}, False, True),
-        ({"attn_cp_size": 2}, False, True),
-        ({"tp_size": 1, "pp_size": 1}, False, False),
+        ({"tp_size": 2}, None, False, [2, 4, 5], True),
+        ({"tp_size": 2}, None, True, [2, 4, 5], False),
+        ({"tp_size": 2}, "list", True, [2, 4, 5], False),
+        ({"tp_size": 2}, "list", True, [2, 4, 8], False),
+        ({"pp_size": 2}, None, True, [2, 4, 5], True),
+        ({"pp_size": 2}, "list", True, [2, 4, 5], True),
+        ({"attn_dp_size": 2}, None, True, [2, 4, 5], True),
+        ({"attn_dp_size": 2}, "list", True, [2, 4, 5], False),
+        ({"attn_dp_size": 2}, "list", True, [2, 4, 8], True),
+        ({"attn_cp_size": 2}, None, True, [2, 4, 5], True),
+        ({"tp_size": 1, "pp_size": 1}, None, False, [2, 4, 5], False),
     ],
 )
-def test_parallel_modes_that_are_not_proven_are_refused(monkeypatch, sizes, own_capture, refused):
+def test_parallel_modes_that_are_not_proven_are_refused(monkeypatch, sizes, own, whole, ids, refused):
     monkeypatch.setattr(capture, "_parallel_sizes", lambda: sizes)
-    model = target()
+    model, last = target(), "generated" if own is None else "added"
     if not refused:
-        switch_on(model, [2, 4, 5], own_capture=own_capture, any_parallelism=own_capture)
+        switch_on(model, ids, own=own, last=last, several_ranks=whole)
         return
     with pytest.raises(AdaptationError) as caught:
-        switch_on(model, [2, 4, 5], own_capture=own_capture, any_parallelism=own_capture)
+        switch_on(model, ids, own=own, last=last, several_ranks=whole)
     assert caught.value.code == "EA543"
     assert not hasattr(model.language_model.model, "layers_to_capture")

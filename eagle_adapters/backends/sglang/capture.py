@@ -9,6 +9,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from eagle_adapters.backends.sglang.decoder import LastBoundary
+from eagle_adapters.backends.sglang.own import Place
 from eagle_adapters.backends.sglang.request import read_boundaries, request_for
 from eagle_adapters.boundaries import Reading
 from eagle_adapters.diagnostics import Diagnostic
@@ -24,9 +26,9 @@ def set_boundaries(
     decoder: str,
     layers: str,
     holder: str,
-    own_capture: bool,
-    reaches_last: bool,
-    any_parallelism: bool,
+    own: str | None,
+    last: str,
+    several_ranks: bool,
 ) -> Reading:
     """Make `target` capture what the draft asks for.
 
@@ -36,9 +38,9 @@ def set_boundaries(
         decoder: path of the decoder from the target.
         layers: path of the list of layers from the decoder.
         holder: path of the module that owns the logits processor, from the target.
-        own_capture: whether the decoder's capture is the engine's own code.
-        reaches_last: whether boundary N can be captured.
-        any_parallelism: whether states are right with several tensor-parallel ranks.
+        own: where the engine's own capture looks (`Place`), or None when the capture is a generated one.
+        last: who captures boundary N (`LastBoundary`).
+        several_ranks: whether states are whole when several tensor-parallel ranks share a layer's sum.
 
     Raises:
         BoundaryError: EA0xx, EA541, EA542, EA544, the boundaries cannot be settled or reached.
@@ -49,22 +51,29 @@ def set_boundaries(
     request = request_for(layer_ids)
     reading = read_boundaries(request, len(blocks))
     boundaries = [int(b) for b in reading.require()]
-    if not reaches_last and len(blocks) in boundaries:
+    wants_last = len(blocks) in boundaries
+    if wants_last and last == LastBoundary.NONE:
         raise BoundaryError(
             Diagnostic(
                 "EA542",
                 f"{type(module).__qualname__} cannot capture boundary {len(blocks)}",
-                expected=f"boundaries 0..{len(blocks) - 1}: this class captures a state as the next layer's input",
+                expected=f"boundaries 0..{len(blocks) - 1}: the class captures the inputs of its layers, and its "
+                "stream after the last one cannot be read as one tensor",
                 found=str(boundaries),
                 where=request.where,
                 next_step="use a draft with other boundaries",
             )
         )
-    _check_parallelism(type(target).__qualname__, own_capture=own_capture, any_parallelism=any_parallelism)
+    if own is None:
+        proven: tuple[str, ...] = ("tp_size",) if several_ranks else ()
+    elif wants_last and last != LastBoundary.OWN:
+        proven = ("tp_size",)  # the added lines finish a postponed sum, and keep the rows that this rank has
+    else:
+        proven = ("tp_size", "attn_dp_size", "attn_cp_size")
+    _check_parallelism(type(target).__qualname__, proven)
     module.layers_to_capture = boundaries
-    for number, block in enumerate(blocks):
-        # Some classes of SGLang look at the layers instead of the list (sglang 0.5.23, models/qwen2_moe.py).
-        if own_capture:
+    if own == Place.MARK:  # not for the list: one class looks at both, and would keep every state twice
+        for number, block in enumerate(blocks):
             block._is_layer_to_capture = number in boundaries
     for model in (target, owner):
         model.capture_aux_hidden_states = True
@@ -81,13 +90,8 @@ def resolve(model: Any, path: str) -> Any:
     return model
 
 
-def _check_parallelism(name: str, *, own_capture: bool, any_parallelism: bool) -> None:
-    parallel = _parallel_sizes()
-    refused = {mode: size for mode, size in parallel.items() if size > 1 and mode != "tp_size"}
-    if own_capture:
-        refused = {mode: size for mode, size in refused.items() if mode == "pp_size"}
-    if parallel.get("tp_size", 1) > 1 and not any_parallelism:
-        refused["tp_size"] = parallel["tp_size"]
+def _check_parallelism(name: str, proven: Sequence[str]) -> None:
+    refused = {mode: size for mode, size in _parallel_sizes().items() if size > 1 and mode not in proven}
     if refused:
         modes = ", ".join(f"{mode} {size}" for mode, size in refused.items())
         raise AdaptationError(

@@ -25,9 +25,9 @@ def setter_source(anatomy: Anatomy, root: str, holder: str, capture: Capture) ->
         f"        decoder={relative(decoder, root)!r},\n"
         f"        layers={relative(anatomy.layers.path, decoder)!r},\n"
         f"        holder={relative(holder, root)!r},\n"
-        f"        own_capture={capture.instrumented is None},\n"
-        f"        reaches_last={capture.reaches_last},\n"
-        f"        any_parallelism={capture.any_parallelism},\n"
+        f"        own={None if capture.own is None else capture.own.value!r},\n"
+        f"        last={capture.last.value!r},\n"
+        f"        several_ranks={capture.several_ranks},\n"
         "    )\n"
     )
 

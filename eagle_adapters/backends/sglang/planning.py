@@ -31,9 +31,6 @@ from eagle_adapters.plan import (
 
 ENGINE = "sglang"
 
-FAILED = {"sglang.srt.models.qwen2_moe:Qwen2MoeForCausalLM": "it failed when it was served with the hooks it lacked"}
-"""Classes that a plan could be made for, but that did not pass on the real engine (0.5.23): refused until they do."""
-
 
 def plan_target(target: Any, version: str, *, decoder: str | None = None) -> Plan | Refusal:
     """The plan for a model class, or for a model; see `SGLangBackend.plan`."""
@@ -41,8 +38,6 @@ def plan_target(target: Any, version: str, *, decoder: str | None = None) -> Pla
     name = class_name(cls)
     try:
         contract_for(ENGINE, version)
-        if name in FAILED:
-            raise hooks.refused(f"{name} is not served for EAGLE-3", expected="a proven class", found=FAILED[name])
         anatomy = _anatomy(target, decoder)
         if anatomy.dynamic:
             reason = Diagnostic(
@@ -198,18 +193,14 @@ def _hand_over(cls: type, owners: dict[str, type]) -> Iterator[Edit]:
 
 
 def _capture(capture: Capture, owners: dict[str, type]) -> Iterator[Edit]:
-    if capture.instrumented is None:
+    if capture.source is None:
         return
     definer = _register_owner(capture.cls, capture.method, owners)
     owners[class_name(definer)] = definer
     if "layers_to_capture" not in vars(definer) or applied_edit(definer, "layers_to_capture"):
         yield AddAttribute(class_name(definer), "layers_to_capture", (), "captures nothing until it is asked to")
     yield InstrumentForward(
-        class_name(definer),
-        capture.method.name,
-        capture.instrumented.source,
-        f"{capture.cls.__qualname__} does not capture; " + capture.instrumented.residual.evidence[0].says,
-        capture.instrumented.original_sha256,
+        class_name(definer), capture.method.name, capture.source, capture.why, capture.original_sha256
     )
 
 

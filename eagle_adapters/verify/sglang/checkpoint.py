@@ -121,11 +121,18 @@ def _ernie4_5(config: dict[str, Any], state: State) -> State:
     return state
 
 
+def _gemma2(config: dict[str, Any], state: State) -> State:
+    """Both names of the activation, as in the published configs."""
+    config["hidden_act"] = config["hidden_activation"]
+    return state
+
+
 DIALECTS: dict[str, Dialect] = {
     "ernie4_5": _ernie4_5,
     "kimi_k25": _kimi_k25,
     "deepseek_v2": _deepseek_text,
     "deepseek_v3": _deepseek_text,
+    "gemma2": _gemma2,
     "qwen2_vl": _qwen2_vl,
 }
 """model_type -> what has to be changed in the files that `transformers` writes."""

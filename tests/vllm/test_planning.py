@@ -109,6 +109,7 @@ def test_a_decoder_that_lost_the_capture_of_its_base_gets_it_back() -> None:
         ("IQuestLoopCoderForCausalLM", "EA424"),
         ("HYV4ForCausalLM", "EA425"),
         ("UltravoxModel", "EA522"),
+        ("MiniCPMV", "EA521"),
     ],
 )
 def test_what_cannot_be_captured_is_refused_with_the_reason(architecture, code) -> None:

@@ -9,7 +9,6 @@ from eagle_adapters.apply import applied_edit, method_digest
 from eagle_adapters.backends.vllm import chain as chains
 from eagle_adapters.backends.vllm import wording
 from eagle_adapters.backends.vllm.chain import Chain
-from eagle_adapters.backends.vllm.members import parts
 from eagle_adapters.codegen.decoder import capturing_forward
 from eagle_adapters.codegen.instrument import Instrumented
 from eagle_adapters.codegen.sources import class_source
@@ -51,6 +50,18 @@ def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan |
         decoder: dotted attribute path of the text decoder, where it cannot be told.
     """
     target = class_name(cls)
+    if "__new__" in vars(cls):
+        return _refuse(
+            target,
+            Diagnostic(
+                "EA521",
+                f"{cls.__qualname__} cannot be adapted: what it constructs is of another class",
+                expected="a class that is what it builds",
+                found=f"{cls.__qualname__}.__new__",
+                consequence="the engine would not find hooks that are added to it",
+                next_step=_WITHOUT,
+            ),
+        )
     chain: Chain | None = None
     try:
         chain = chains.find_chain(cls, decoder)
@@ -58,7 +69,7 @@ def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan |
         if reason is not None:
             return _as_it_is(cls, version) if _supported(cls) else _refuse(target, reason)
         edits, findings = [], []
-        if chain.dynamic is None:
+        if not chain.dynamic:
             captured, notes = _decoder_edits(chain)
             edits += captured
             findings += notes
@@ -81,7 +92,7 @@ def plan_class(cls: type, version: str, *, decoder: str | None = None) -> Plan |
         target,
         ENGINE,
         version,
-        chains.anatomy(chain),
+        chain.anatomy,
         tuple(edits),
         tuple(findings),
         owners={class_name(c): c for owner in chain.classes for c in owner.__mro__},
@@ -207,7 +218,7 @@ def _shown(text: Instrumented) -> str:
 
 def _reach_edits(chain: Chain) -> list[Edit]:
     """Names under which the engine looks for decoder, embedding and head (v1/spec_decode/llm_base_proposer.py)."""
-    if chain.dynamic is not None:
+    if chain.dynamic:
         return []
     decoder = chain.decoder
     if _returns_decoder(chain):
@@ -215,10 +226,9 @@ def _reach_edits(chain: Chain) -> list[Edit]:
         return _alias(decoder, "model", "", "the engine looks for the decoder under this name")
     edits: list[Edit] = []
     shared = "the draft shares the target's embedding under this name"
-    above = range(len(chain.names) - 1, -1, -1)
-    # the language model is the innermost class with a head: all that is below it is one model to the engine
-    at = next((i for i in above if chains.head_name(chain.classes[i]) is not None), len(chain.names) - 1)
-    embedding = chains.embedding_name(decoder)
+    # all that is below the language model, the innermost class with a head, is one model to the engine
+    at = len(chain.names) - 1 if chain.causal is None else chain.causal
+    embedding = chain.embedding
     if embedding is not None and at + 1 < len(chain.names):
         edits += _alias(chain.classes[at + 1], "embed_tokens", ".".join((*chain.names[at + 1 :], embedding)), shared)
     elif embedding not in ("embed_tokens", "embedding", None):
@@ -226,20 +236,18 @@ def _reach_edits(chain: Chain) -> list[Edit]:
     if at < 0:
         return edits
     causal = chain.classes[at]
-    if chain.names[at] != "model" and "model" not in parts(causal):
+    if chain.names[at] != "model" and not chains.assigns(causal, "model"):
         edits += _alias(causal, "model", chain.names[at], "the engine looks for the decoder under this name")
-    head = chains.head_name(causal)
-    if head not in ("lm_head", None):
-        edits += _alias(causal, "lm_head", head, "the draft shares the target's head under this name")
+    if chain.causal is not None and chain.head != "lm_head":
+        edits += _alias(causal, "lm_head", chain.head, "the draft shares the target's head under this name")
     return edits
 
 
 def _returns_decoder(chain: Chain) -> bool:
     """Whether a multimodal target gives its decoder as language model: no causal model with a head is between."""
-    if chain.dynamic is not None or len(chain.classes) < 2:
+    if chain.dynamic or len(chain.classes) < 2:
         return False
-    multimodal = bool(getattr(chain.classes[0], "supports_multimodal", False))
-    return multimodal and all(chains.head_name(between) is None for between in chain.classes[1:-1])
+    return bool(getattr(chain.classes[0], "supports_multimodal", False)) and not chain.causal
 
 
 def _alias(owner: type, name: str, path: str | None, why: str) -> list[Edit]:
@@ -251,10 +259,10 @@ def _alias(owner: type, name: str, path: str | None, why: str) -> list[Edit]:
 def _hook_edits(chain: Chain) -> list[Edit]:
     """The five attributes of the protocol on every class between the target and the decoder, innermost first."""
     edits: list[Edit] = []
-    above = len(chain.classes) if chain.dynamic is not None else len(chain.classes) - 1
+    above = len(chain.classes) if chain.dynamic else len(chain.classes) - 1
     for index in range(above - 1, -1, -1):
         cls, name = chain.classes[index], chain.names[index]
-        next_is_decoder = chain.dynamic is None and index == above - 1
+        next_is_decoder = not chain.dynamic and index == above - 1
         if _supported(cls) and not _broken(cls, chain):
             continue
         inner = "_set_aux_hidden_state_layers" if next_is_decoder else "set_aux_hidden_state_layers"
@@ -291,7 +299,7 @@ def _broken(cls: type, chain: Chain) -> bool:
 
     if any("set_aux_hidden_state_layers" in vars(c) for c in cls.__mro__ if not _is_protocol(c)):
         return False
-    return chain.dynamic is not None or not issubclass(chain.decoder, EagleModelMixin)
+    return chain.dynamic or not issubclass(chain.decoder, EagleModelMixin)
 
 
 def _is_protocol(cls: type) -> Any:

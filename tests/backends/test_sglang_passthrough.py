@@ -38,6 +38,14 @@ def forward(self, input_ids, positions, forward_batch):
         hidden_states, aux_hidden_states = hidden_states
     return self.logits_processor(input_ids, hidden_states, self.lm_head, forward_batch, aux_hidden_states)
 """
+FORGETFUL = """
+def forward(self, input_ids, positions, forward_batch):
+    hidden_states = self.model(input_ids, positions, forward_batch)
+    states = None
+    if self.capture_aux_hidden_states:
+        hidden_states, states = hidden_states
+    return self.logits_processor(input_ids, hidden_states, self.lm_head, forward_batch)
+"""
 STRANGE = """
 def forward(self, input_ids, positions, forward_batch):
     return self.logits_processor(input_ids, self.model(input_ids), self.lm_head, forward_batch)
@@ -54,6 +62,7 @@ class Toy:
 
     def __init__(self, states):
         self.states = states
+        self.capture_aux_hidden_states = states is not None
         self.pp_group = type("Group", (), {"is_last_rank": True})
 
     def model(self, *args, **kwargs):
@@ -63,7 +72,7 @@ class Toy:
         return hidden, aux_hidden_states
 
 
-@pytest.mark.parametrize("text", [FLAT, MULTIMODAL], ids=["flat", "multimodal"])
+@pytest.mark.parametrize("text", [FLAT, MULTIMODAL, FORGETFUL], ids=["flat", "multimodal", "forgetful"])
 @pytest.mark.parametrize("states", [None, ["a", "b"]])
 def test_states_reach_the_processor(text, states):
     assert not hands_states_on(method(text))

@@ -61,8 +61,9 @@ def test_a_failed_adaptation_raises_from_the_hook_and_is_logged(sglang, caplog):
     plugin.register()
     with caplog.at_level(logging.ERROR):
         model = sglang("model_loader.loader")._initialize_model(config())
-    with pytest.raises(AdaptationError):
-        model.set_eagle3_layers_to_capture([1, 3, 4])
+    for hook in (model.get_embed_and_head, lambda: model.set_eagle3_layers_to_capture([1, 3, 4])):
+        with pytest.raises(AdaptationError):
+            hook()
     assert "Target cannot be served with EAGLE-3" in caplog.text
 
 

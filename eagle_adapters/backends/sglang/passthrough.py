@@ -44,6 +44,9 @@ def head_given(method: MethodSource) -> str | None:
 def pass_states_on(method: MethodSource) -> str:
     """The new text of the forward: `(hidden, states)` is taken apart right after the model was called.
 
+    A forward that takes the pair apart by itself, and only forgets the states then, keeps its own lines
+    (sglang 0.5.23, models/glm4v.py).
+
     Raises:
         AdaptationError: EA546, the forward has no call `self.logits_processor(input_ids, <hidden>, head, batch)` whose
             hidden states come from one assignment.
@@ -58,13 +61,28 @@ def pass_states_on(method: MethodSource) -> str:
     sources = [a for a in ast.walk(tree) if isinstance(a, ast.Assign) and _assigns(a, hidden) and _calls_model(a.value)]
     if not sources:
         raise _refused(method, f"no assignment of a model call to `{hidden}`")
-    unpack = ast.parse(f"if isinstance({hidden}, tuple):\n    {hidden}, {STATES} = {hidden}\n").body
-    _insert_after(tree, sources, unpack)
+    states = _taken_apart(tree, hidden)
+    if states is None:
+        states = STATES
+        _insert_after(
+            tree, sources, ast.parse(f"if isinstance({hidden}, tuple):\n    {hidden}, {states} = {hidden}\n").body
+        )
     for call in processors:
-        call.keywords.append(ast.keyword(STATES, ast.Name(STATES, ast.Load())))
+        call.keywords.append(ast.keyword(STATES, ast.Name(states, ast.Load())))
     start = 1 if ast.get_docstring(tree) is not None else 0
-    tree.body[start:start] = ast.parse(f"{STATES} = None").body
+    tree.body[start:start] = ast.parse(f"{states} = None").body
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def _taken_apart(tree: ast.AST, hidden: str) -> str | None:
+    """The second name of `hidden, <states> = hidden`, where the forward has such a line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and len(node.targets[0].elts) == 2:
+            first, second = node.targets[0].elts
+            parts = (first, node.value)
+            if isinstance(second, ast.Name) and all(isinstance(p, ast.Name) and p.id == hidden for p in parts):
+                return second.id
+    return None
 
 
 def _calls(tree: ast.AST) -> list[ast.Call]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from eagle_adapters.apply import LOCK, apply_plan
 from eagle_adapters.backends.sglang import BACKEND
@@ -41,7 +41,11 @@ def adapt_model(model: Any) -> None:
 
 
 def refuse(cls: type, reasons: Sequence[Diagnostic]) -> None:
-    """Log why a class cannot be served with EAGLE-3, and make its setter raise it."""
+    """Log why a class cannot be served with EAGLE-3, and make the hooks that the engine calls raise it.
+
+    `get_embed_and_head` is the first that it calls (sglang 0.5.23, srt/speculative/pp_draft_embedding.py), so that a
+    class without it would end in an AttributeError that says nothing.
+    """
     error = AdaptationError(reasons)
     logger.error(
         "%s cannot be served with EAGLE-3 (EAGLE_ADAPTERS=off serves it as stock SGLang does):\n%s",
@@ -49,10 +53,12 @@ def refuse(cls: type, reasons: Sequence[Diagnostic]) -> None:
         error,
     )
 
-    def set_eagle3_layers_to_capture(self: Any, layer_ids: Any = None) -> None:
+    def raise_reasons(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         raise error
 
-    setattr(cls, SETTER, set_eagle3_layers_to_capture)
+    setattr(cls, SETTER, raise_reasons)
+    if not hasattr(cls, "get_embed_and_head"):
+        cls.get_embed_and_head = raise_reasons  # type: ignore[attr-defined]
 
 
 def remember_draft(draft_model_config: Any) -> list[int] | None:

@@ -115,6 +115,11 @@ def _qwen2_vl(config: dict[str, Any], state: State) -> State:
     return state
 
 
+def _gemma3(config: dict[str, Any], state: State) -> State:
+    """The names of the published checkpoints' vision tower."""
+    return rename(state, (("vision_tower.", "vision_tower.vision_model."),))
+
+
 def _ernie4_5(config: dict[str, Any], state: State) -> State:
     """The class name as SGLang and the published checkpoints write it."""
     config["architectures"] = ["Ernie4_5_ForCausalLM"]
@@ -133,6 +138,7 @@ DIALECTS: dict[str, Dialect] = {
     "deepseek_v2": _deepseek_text,
     "deepseek_v3": _deepseek_text,
     "gemma2": _gemma2,
+    "gemma3": _gemma3,
     "qwen2_vl": _qwen2_vl,
 }
 """model_type -> what has to be changed in the files that `transformers` writes."""

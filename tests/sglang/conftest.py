@@ -18,10 +18,10 @@ from eagle_adapters.verify.sglang.session import Session  # noqa: E402
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
-    """SGLang, with the stand-in for its kernels and the plug-in that takes hooks away."""
-    with Session(
-        path=[str(HERE / "standin"), str(HERE / "plugins")], plugins={"aa_strip": "eagle_adapters_test_strip:register"}
-    ) as running:
+    """SGLang, with the stand-in for its kernels and the test-side plug-ins."""
+    names = sorted(path.stem for path in (HERE / "plugins").glob("*.py"))
+    plugins = {name: f"{name}:register" for name in names}
+    with Session(path=[str(HERE / "standin"), str(HERE / "plugins")], plugins=plugins) as running:
         yield running
 
 

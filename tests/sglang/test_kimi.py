@@ -76,9 +76,17 @@ def test_over_http_with_processes_as_a_user_starts_them(kimi, session, tmp_path)
     kimi.check_states(tmp_path)
 
 
-def test_a_server_without_speculation_is_left_alone(kimi, session):
-    outcome = served(session.run(kimi.job(environment=STOCK)))
-    assert outcome.tokens == kimi.tokens
-    plain = served(session.run(kimi.job()))
-    assert plain.tokens == kimi.tokens
+def test_the_log_of_these_tests_tells_generated_methods(kimi, session):
+    outcome = served(session.run(kimi.job(draft=kimi.draft("boundary", (2, 4, 5)), environment=NO_KIMI_HOOKS)))
+    assert "KimiK25ForConditionalGeneration.set_eagle3_layers_to_capture" in outcome.log
+
+
+@pytest.mark.parametrize("name", ["kimi_k25", "mixtral"])
+def test_a_server_without_speculation_is_left_alone(case_of, session, name):
+    case = case_of(name)
+    stock = served(session.run(case.job(environment=STOCK)))
+    plain = served(session.run(case.job()))
+    assert plain.tokens == stock.tokens == case.tokens
     assert "EAGLE-3" not in plain.log
+    (said,) = [line for line in plain.log.splitlines() if "generated methods of" in line]
+    assert said.endswith(": none")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from eagle_adapters.codegen.classes import attribute_classes
 from eagle_adapters.codegen.instrument import Instrumented, instrument
@@ -60,22 +60,27 @@ def _run_again(decoder: ClassSource) -> Diagnostic | None:
         if not isinstance(node, ast.ClassDef):
             continue
         owner = ClassSource(decoder.module, node, node.name)
-        names = {
+        stored = {
             child.attr
             for method in node.body
             if isinstance(method, ast.FunctionDef)
             for child in ast.walk(method)
             if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Store) and dotted(child.value) == "self"
-            if any(cls.name == decoder.name for cls in attribute_classes(owner, child.attr))
         }
-        for loop in (n for n in ast.walk(node) if isinstance(n, ast.For | ast.While)):
-            for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
-                if (dotted(call.func) or "").removeprefix("self.") in names:
-                    return Diagnostic(
-                        "EA424",
-                        f"{owner.name} runs {decoder.name} in a loop",
-                        expected="each layer once per forward",
-                        found=ast.unparse(call.func),
-                        where=f"{decoder.module.file}:{call.lineno}",
-                    )
+        for call in _called_in_loops(node):
+            name = (dotted(call.func) or "").removeprefix("self.")
+            if name in stored and any(cls.name == decoder.name for cls in attribute_classes(owner, name)):
+                return Diagnostic(
+                    "EA424",
+                    f"{owner.name} runs {decoder.name} in a loop",
+                    expected="each layer once per forward",
+                    found=ast.unparse(call.func),
+                    where=f"{decoder.module.file}:{call.lineno}",
+                )
     return None
+
+
+def _called_in_loops(tree: ast.AST) -> Iterator[ast.Call]:
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For | ast.While):
+            yield from (node for node in ast.walk(loop) if isinstance(node, ast.Call))

@@ -12,10 +12,8 @@ ON_TWO_CORES = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1", "SGLANG_NCCL_SO_PATH": "/n
 POSTPONES = {
     "kimi_k25": True,  # its own capture
     "mixtral": True,  # generated: the residual is kept in the batch object
-    "arcee": True,  # its own capture, without a setter
     "gemma": False,  # generated: a pair that is a sum
     "cohere": False,  # generated: a pair that is no sum
-    "granite": False,  # generated: a pair that is scaled
     "olmo2": False,  # generated: one value
 }
 

@@ -46,7 +46,7 @@ def _watch_loader(module: ModuleType) -> None:
 
             runner = sys.modules.get(RUNNER)
             if runner is None or hasattr(runner, IDS_READER):
-                adapt_model(model)
+                adapt_model(model, model_config)
             else:
                 refuse(type(model), (_absent(f"{RUNNER}.{IDS_READER}"),))
         return model

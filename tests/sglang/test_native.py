@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sglang_cases import STOCK, failed, served
+from sglang_cases import STOCK, served
 
 
 @pytest.mark.parametrize("ids", [(2, 4, 5), (1, 3, 4)], ids=["boundary", "layer-output"])

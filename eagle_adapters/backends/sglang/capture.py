@@ -116,5 +116,5 @@ def _parallel_sizes() -> dict[str, int]:
             name: int(getattr(parallel, name, 1) or 1)
             for name in ("tp_size", "pp_size", "attn_dp_size", "attn_cp_size")
         }
-    except (ImportError, RuntimeError, AssertionError):
+    except (ImportError, RuntimeError, AssertionError, ValueError):
         return {}

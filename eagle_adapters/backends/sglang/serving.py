@@ -10,6 +10,7 @@ from eagle_adapters.apply import LOCK, apply_plan
 from eagle_adapters.backends.sglang import BACKEND
 from eagle_adapters.backends.sglang.hooks import SETTER
 from eagle_adapters.backends.sglang.request import read_request, remember
+from eagle_adapters.backends.unverified import unverified
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError, EagleAdaptersError
 from eagle_adapters.plan import Refusal
@@ -17,11 +18,15 @@ from eagle_adapters.plan import Refusal
 logger = logging.getLogger("eagle_adapters.sglang")
 
 
-def adapt_model(model: Any) -> None:
+def adapt_model(model: Any, model_config: Any) -> None:
     """Adapt the classes of a target that was just constructed, before its weights are loaded; never raises.
 
     SGLang's constructors bind no method, so what is set on the classes now is what every later call finds. When
-    the target cannot be adapted, its class's setter raises the reasons from now on.
+    the target cannot be adapted, its class's hooks raise the reasons from now on.
+
+    Args:
+        model: the target.
+        model_config: SGLang's configuration of it.
     """
     cls = type(model)
     with LOCK:
@@ -30,6 +35,7 @@ def adapt_model(model: Any) -> None:
             if not isinstance(plan, Refusal):
                 apply_plan(plan)
                 logger.info("%s speaks EAGLE-3: %d edits", cls.__qualname__, len(plan.edits))
+                _warn_unverified(cls, plan.engine_version, model_config)
                 return
             reasons = plan.reasons
         except EagleAdaptersError as error:
@@ -59,6 +65,16 @@ def refuse(cls: type, reasons: Sequence[Diagnostic]) -> None:
     setattr(cls, SETTER, raise_reasons)
     if not hasattr(cls, "get_embed_and_head"):
         cls.get_embed_and_head = raise_reasons  # type: ignore[attr-defined]
+
+
+def _warn_unverified(cls: type, version: str, model_config: Any) -> None:
+    """Say, on one rank, that nobody has verified the boundaries of an adapted class."""
+    from sglang.srt.runtime_context import get_parallel
+
+    names = getattr(model_config.hf_config, "architectures", None) or ()
+    line = unverified(cls, "sglang", version, architectures=names, checkpoint=str(model_config.model_path))
+    if line is not None and get_parallel().tp_rank == 0:
+        logger.warning("%s", line)
 
 
 def remember_draft(draft_model_config: Any) -> list[int] | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from sgl_kernel import attention as _attention
+from sgl_kernel import gates as _gates
 from sgl_kernel.caches import (
     assign_draft_cache_locs_contiguous_cpu,
     assign_extend_cache_locs_cpu,
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _attention.define_ops()
+_gates.define_ops()
 
 
 def __getattr__(name: str) -> Any:

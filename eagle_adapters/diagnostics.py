@@ -82,6 +82,7 @@ CODES: dict[str, str] = {
     "EA530": "The draft needs a head of its own.",
     "EA531": "A boundary is out of the reach of a class's own capture.",
     "EA532": "The states between the layers may be one rank's share of the rows.",
+    "EA533": "The draft needs an embedding of its own.",
     # EA54x: SGLang backend
     "EA540": "A target class of SGLang cannot be adapted.",
     "EA541": "The layer ids of the draft are stated twice, and differently.",

@@ -130,6 +130,19 @@ def test_fc_of_the_right_width_passes(tmp_path) -> None:
     assert runner_ids(config) == ((2, 4, 5, 8), (2, 4, 5, 8))
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_narrow_embedding_cannot_be_shared(own, tmp_path) -> None:
+    tensors = {"fc.weight": torch.zeros(64, 64 * 3)} | ({"embed_tokens.weight": torch.zeros(9, 64)} if own else {})
+    save_file(tensors, tmp_path / "model.safetensors")
+    config = vllm_config({**nested(2, 4, 5), "hidden_size": 64}, model=str(tmp_path), word_embed_proj_dim=32)
+    if own:
+        settle(config)
+    else:
+        with pytest.raises(AdaptationError, match="an embedding of width 32 in the target") as caught:
+            settle(config)
+        assert caught.value.code == "EA533"
+
+
 def test_a_draft_without_states_is_left_alone_on_v1_and_refused_on_v2() -> None:
     draft = {"eagle_config": {"use_aux_hidden_state": False, "eagle_aux_hidden_state_layer_ids": [1, 3, 6]}}
     config = vllm_config(draft)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle_adapters.backends.vllm.modes import check_modes
-from eagle_adapters.backends.vllm.weights import shapes
+from eagle_adapters.backends.vllm.weights import Shapes, shapes
 from eagle_adapters.boundaries import Boundary, Convention, Reading, read_ids
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError, BoundaryError, DataError
@@ -50,7 +50,7 @@ def settle(config: Any) -> None:
 
     Raises:
         BoundaryError: EA001, EA002, EA004, EA005 of the layer ids; EA527.
-        AdaptationError: EA520, EA526, EA528, EA529.
+        AdaptationError: EA520, EA526, EA528, EA529, EA533.
     """
     speculation = getattr(config, "speculative_config", None)
     if speculation is None or speculation.method != "eagle3" or speculation.draft_model_config is None:
@@ -81,7 +81,9 @@ def settle(config: Any) -> None:
         registered=_registered(str(speculation.draft_model_config.model), ids, num_layers),
     )
     boundaries = _decided(reading)
-    _check_width(speculation.draft_model_config, config.model_config, boundaries)
+    weights = shapes(Path(str(speculation.draft_model_config.model)))
+    _check_width(draft, config.model_config, boundaries, weights)
+    _check_embedding(draft, config.model_config, weights)
     values = [int(b) for b in boundaries]
     setattr(draft, KEY, values)
     draft.num_aux_hidden_states = len(values)
@@ -175,13 +177,12 @@ def _decided(reading: Reading) -> tuple[Boundary, ...]:
     return boundaries
 
 
-def _check_width(draft_config: Any, target_config: Any, boundaries: tuple[Boundary, ...]) -> None:
+def _check_width(draft: Any, target: Any, boundaries: tuple[Boundary, ...], weights: Shapes) -> None:
     """Compare `fc.weight` with the boundaries; a draft that is not in a local folder is checked by its config alone."""
-    draft = draft_config.hf_config
     stated = getattr(draft, "num_aux_hidden_states", None)
-    width = getattr(draft, "target_hidden_size", None) or target_config.get_hidden_size()
+    width = getattr(draft, "target_hidden_size", None) or target.get_hidden_size()
     found = None if stated is None or stated == len(boundaries) else f"num_aux_hidden_states: {stated}"
-    shape = shapes(Path(str(draft_config.model))).get("fc.weight")
+    shape = weights.get("fc.weight")
     if found is None and shape is not None and shape[-1] != len(boundaries) * width:
         found = f"fc.weight {list(shape)}, which is {shape[-1] / width:g} states of {width}"
     if found is not None:
@@ -192,6 +193,26 @@ def _check_width(draft_config: Any, target_config: Any, boundaries: tuple[Bounda
                 expected=f"{len(boundaries) * width} columns: {width} for each of {[int(b) for b in boundaries]}",
                 found=found,
                 next_step="name as many layer ids in the draft's config.json as its fc was trained with",
+            )
+        )
+
+
+def _check_embedding(draft: Any, target: Any, weights: Shapes) -> None:
+    """Refuse a draft without an embedding where the target's is of another width, as OPT's with a projection is.
+
+    vLLM keeps the draft's own then, which nothing was loaded into (vllm 0.32.0, v1/spec_decode/llm_base_proposer.py).
+    """
+    own = getattr(draft, "hidden_size", None)
+    width = getattr(target.hf_config, "word_embed_proj_dim", None) or target.get_hidden_size()
+    if weights and "embed_tokens.weight" not in weights and own not in (None, width):
+        raise AdaptationError(
+            Diagnostic(
+                "EA533",
+                "the draft has no embedding, and the target's does not fit it",
+                expected=f"embed_tokens.weight of width {own} in the draft",
+                found=f"none, and an embedding of width {width} in the target",
+                consequence="the draft would read the weights that its embedding was allocated with",
+                next_step="put an embedding of the draft's width into its checkpoint",
             )
         )
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+Shapes = Mapping[str, tuple[int, ...]]
+"""Tensor name without `model.` -> shape."""
 
-def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Tensor name without `model.` -> shape, of a local checkpoint; the engine says what is wrong with a file."""
+
+def shapes(folder: Path) -> Shapes:
+    """The shapes in a local checkpoint; none for a name on the hub, and the engine says what is wrong with a file."""
     from safetensors import SafetensorError, safe_open
 
     found: dict[str, tuple[int, ...]] = {}

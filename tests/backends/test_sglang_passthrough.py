@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from eagle_adapters.backends.sglang.passthrough import hands_states_on, pass_states_on
-from eagle_adapters.codegen.sources import MethodSource
+from eagle_adapters.backends.sglang.passthrough import hands_states_on, pass_states_on, running_forward
+from eagle_adapters.codegen.sources import MethodSource, class_source_at
 from eagle_adapters.errors import AdaptationError
 
 FLAT = """
@@ -97,3 +97,25 @@ def test_a_strange_forward_is_refused_with_its_place():
         pass_states_on(method(STRANGE))
     assert caught.value.code == "EA546"
     assert "toy.py:1" in str(caught.value)
+
+
+BASES = """
+class Base:
+    def forward(self, ids):
+        return self.logits_processor(ids)
+
+class Scaled(Base):
+    def forward(self, ids):
+        ids = ids * self.scale
+        return super().forward(ids)
+
+class Changed(Base):
+    def forward(self, ids):
+        return super().forward(ids) + 1
+"""
+
+
+@pytest.mark.parametrize(("name", "owner"), [("Base", "Base"), ("Scaled", "Base"), ("Changed", "Changed")])
+def test_a_forward_that_only_hands_on_is_looked_through(tmp_path, name, owner):
+    (tmp_path / "toy.py").write_text(BASES, "utf-8")
+    assert running_forward(class_source_at(tmp_path, "toy", name)).owner == f"toy:{owner}"

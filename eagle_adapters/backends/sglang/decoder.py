@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from eagle_adapters.backends.sglang.last import with_last_boundary
 from eagle_adapters.backends.sglang.own import Place, captures_itself, own_capture
+from eagle_adapters.backends.sglang.passthrough import running_forward
 from eagle_adapters.codegen.compile import source_digest
 from eagle_adapters.codegen.decoder import capturing_forward
 from eagle_adapters.codegen.loops import read_forward
@@ -44,7 +45,6 @@ class Capture:
         source: the new text of the forward, or None when it stays.
         original_sha256: digest of the text that `source` replaces.
         why: what `source` does, for the plan.
-        out_of_reach: why nobody captures boundary N, or None.
         several_ranks: whether states are whole when several tensor-parallel ranks share a layer's sum.
     """
 
@@ -55,7 +55,6 @@ class Capture:
     source: str | None
     original_sha256: str
     why: str
-    out_of_reach: str | None = None
     several_ranks: bool = True
 
 
@@ -66,7 +65,7 @@ def plan_capture(cls: type, anatomy: Anatomy) -> Capture:
         AdaptationError: EA42x, its forward cannot be instrumented.
     """
     source = class_source(cls)
-    method = source.method("forward")
+    method = running_forward(source)
     if method is None:
         raise AdaptationError(Diagnostic("EA540", f"{source.name} has no forward in a source file", where=source.where))
     assert anatomy.layers is not None, "only a dynamic chain has no layers"
@@ -83,8 +82,8 @@ def plan_capture(cls: type, anatomy: Anatomy) -> Capture:
         return Capture(cls, method, own.place, LastBoundary.OWN, None, digest, "")
     try:
         text = _completed(source, method, layers)
-    except AdaptationError as error:
-        return Capture(cls, method, own.place, LastBoundary.NONE, None, digest, "", str(error.diagnostics[0].found))
+    except AdaptationError:  # the setter refuses boundary N, and only that
+        return Capture(cls, method, own.place, LastBoundary.NONE, None, digest, "")
     why = f"{cls.__qualname__} captures the inputs of its layers, so never boundary N"
     return Capture(cls, method, own.place, LastBoundary.ADDED, text, digest, why)
 

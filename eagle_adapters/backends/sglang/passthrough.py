@@ -5,12 +5,33 @@ from __future__ import annotations
 import ast
 import copy
 
-from eagle_adapters.codegen.sources import MethodSource
+from eagle_adapters.codegen.sources import ClassSource, MethodSource
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import AdaptationError
 
 PROCESSOR = "self.logits_processor"
 STATES = "aux_hidden_states"
+
+
+def running_forward(cls: ClassSource) -> MethodSource | None:
+    """The class's forward; where that only ends in `return super().forward(...)`, the one of the base it calls."""
+    for base in cls.lineage():
+        found = base.method("forward")
+        if found is None or found.owner != base.name or not _passes_up(found):
+            return found
+    return None
+
+
+def _passes_up(method: MethodSource) -> bool:
+    tree = method.parse()
+    returns = [node for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    last = tree.body[-1]
+    return (
+        returns == [last]
+        and isinstance(last, ast.Return)
+        and isinstance(last.value, ast.Call)
+        and ast.unparse(last.value.func) == "super().forward"
+    )
 
 
 def calls_processor(method: MethodSource) -> bool:

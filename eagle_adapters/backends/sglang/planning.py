@@ -9,9 +9,15 @@ from eagle_adapters.apply import applied_edit
 from eagle_adapters.backends.sglang import hooks
 from eagle_adapters.backends.sglang.capture import resolve
 from eagle_adapters.backends.sglang.decoder import Capture, plan_capture
-from eagle_adapters.backends.sglang.passthrough import calls_processor, hands_states_on, head_given, pass_states_on
+from eagle_adapters.backends.sglang.passthrough import (
+    calls_processor,
+    hands_states_on,
+    head_given,
+    pass_states_on,
+    running_forward,
+)
 from eagle_adapters.codegen.compile import source_digest
-from eagle_adapters.codegen.sources import ClassSource, MethodSource, class_source
+from eagle_adapters.codegen.sources import MethodSource, class_source
 from eagle_adapters.contract import check, contract_for
 from eagle_adapters.diagnostics import Diagnostic
 from eagle_adapters.errors import EagleAdaptersError
@@ -100,7 +106,7 @@ def _owners(anatomy: Anatomy, cls: type) -> dict[str, type]:
 def _holder(anatomy: Anatomy, chain: Mapping[str, type]) -> str:
     """The path of the module on the chain that calls its logits processor; others may own one that they never call."""
     for path, cls in chain.items():
-        forward = class_source(cls).method("forward")
+        forward = running_forward(class_source(cls))
         if forward is not None and calls_processor(forward):
             return path
     raise hooks.refused(
@@ -150,7 +156,7 @@ def _hooks(anatomy: Anatomy, chain: Mapping[str, type], holder: str, capture: Ca
 
 def _head(anatomy: Anatomy, holder: type, path: str) -> tuple[str, str]:
     """The paths of embedding and head; a tied model may have no head but what it gives its logits processor."""
-    given = None if anatomy.head is not None else head_given(_source(holder, "forward"))
+    given = None if anatomy.head is not None else head_given(_forward(holder))
     head = anatomy.head.path if anatomy.head is not None else None if given is None else f"{path}.{given}".lstrip(".")
     if anatomy.embedding is None or head is None:
         raise hooks.refused(
@@ -179,7 +185,7 @@ def _method(cls: type, name: str, source: str, why: str) -> Edit:
 
 
 def _hand_over(cls: type, owners: dict[str, type]) -> Iterator[Edit]:
-    found = _source(cls, "forward")
+    found = _forward(cls)
     if hands_states_on(found):
         return
     definer = _register_owner(cls, found, owners)
@@ -204,18 +210,20 @@ def _capture(capture: Capture, owners: dict[str, type]) -> Iterator[Edit]:
     )
 
 
+def _forward(cls: type) -> MethodSource:
+    return _found(running_forward(class_source(cls)), cls, "forward")
+
+
 def _source(cls: type, name: str) -> MethodSource:
-    found = source_of(cls).method(name)
+    return _found(class_source(cls).method(name), cls, name)
+
+
+def _found(found: MethodSource | None, cls: type, name: str) -> MethodSource:
     if found is None:
         raise hooks.refused(
             f"{class_name(cls)}.{name} has no source", expected="a method in a source file", found="none"
         )
     return found
-
-
-def source_of(cls: type) -> ClassSource:
-    """The class as source text."""
-    return class_source(cls)
 
 
 def _register_owner(cls: type, method: MethodSource, owners: dict[str, type]) -> type:

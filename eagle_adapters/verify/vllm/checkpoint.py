@@ -60,6 +60,11 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
     return ("image", *(("video",) if video else ()), *(("vision_chunk",) if chunk else ()))
 
 
+def picture_modality(config: Mapping[str, Any]) -> str:
+    """What vLLM calls a picture."""
+    return "vision_chunk" if config["model_type"] == "kimi_k25" else "image"
+
+
 def _kimi_k25(config: dict[str, Any], state: State) -> State:
     """VLLM reads the published names and fields: `KimiK25ForConditionalGeneration`, no `model.` in front."""
     config["architectures"] = ["KimiK25ForConditionalGeneration"]
@@ -73,10 +78,17 @@ def _kimi_k25(config: dict[str, Any], state: State) -> State:
     return {_renamed(name.removeprefix("model."), wrong): tensor for name, tensor in state.items()}
 
 
+def _phimoe(config: dict[str, Any], state: State) -> State:
+    """The published class name, and a bias of the head: vLLM loads one and never adds it (0.32.0, models/phimoe.py)."""
+    config["architectures"] = ["PhiMoEForCausalLM"]
+    head = state["lm_head.weight"]
+    return {"lm_head.bias": head.new_zeros(head.shape[0]), **state}
+
+
 def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
     found = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
     return prefixes.get(found, "") + name.removeprefix(found)
 
 
-DIALECTS: dict[str, Dialect] = {"kimi_k25": _kimi_k25}
+DIALECTS: dict[str, Dialect] = {"kimi_k25": _kimi_k25, "phimoe": _phimoe}
 """model_type -> what has to be changed in the files that `transformers` writes."""

@@ -116,8 +116,9 @@ def _qwen2_vl(config: dict[str, Any], state: State) -> State:
 
 
 def _gemma3(config: dict[str, Any], state: State) -> State:
-    """The names of the published checkpoints' vision tower."""
-    return rename(state, (("vision_tower.", "vision_tower.vision_model."),))
+    """The names of the published checkpoints' vision tower, which has no pooling head."""
+    kept = {name: tensor for name, tensor in state.items() if not name.startswith("vision_tower.head.")}
+    return rename(kept, (("vision_tower.", "vision_tower.vision_model."),))
 
 
 def _ernie4_5(config: dict[str, Any], state: State) -> State:

@@ -23,12 +23,15 @@ if "sitecustomize" not in sys.modules or not hasattr(sys.modules["sitecustomize"
 
 import torch  # noqa: E402
 
-from eagle_adapters.tiny import tiny_config  # noqa: E402
+from eagle_adapters.tiny import image_inputs, image_token, picture, tiny_config  # noqa: E402
 from eagle_adapters.verify.compare import Reference, compare  # noqa: E402
 from eagle_adapters.verify.lens import save_lens  # noqa: E402
+from eagle_adapters.verify.pictures import fold_placeholders, save_picture  # noqa: E402
 from eagle_adapters.verify.reference import reference_states  # noqa: E402
 from eagle_adapters.verify.served import split_states  # noqa: E402
-from eagle_adapters.verify.vllm.checkpoint import modalities, save_checkpoint  # noqa: E402
+from eagle_adapters.verify.transformers import load_model  # noqa: E402
+from eagle_adapters.verify.vllm.checkpoint import modalities, picture_modality, save_checkpoint  # noqa: E402
+from eagle_adapters.verify.vllm.picture import add_processor  # noqa: E402
 from eagle_adapters.verify.vllm.session import Job, Session  # noqa: E402
 from eagle_adapters.verify.vllm.states import observed_states  # noqa: E402
 
@@ -36,6 +39,13 @@ BOUNDARIES = (2, 4, 5)
 """The default boundaries of eight layers: the same ids read in either convention are an exact default triple."""
 
 NEW_TOKENS = 12
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """An engine takes its time, on a busy machine many times its time on an idle one."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @dataclass(frozen=True)
@@ -47,12 +57,19 @@ class Case:
         tokens: the prompt and what transformers generates after it.
         reference: the states of these.
         options: engine arguments that the class needs.
+        shown: entries of the job that show it a picture.
     """
 
     folder: Path
     tokens: list[int]
     reference: Reference
     options: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, Any] = field(default_factory=dict)
+
+    def also(self, prompt: list[int]) -> Case:
+        """The same target with another prompt."""
+        tokens, reference = measure(load_model(self.folder), prompt)
+        return Case(self.folder, tokens, reference, self.options)
 
     def draft(
         self,
@@ -74,9 +91,9 @@ class Case:
         """The same draft with ids that name every boundary one lower."""
         return self.draft("shifted", tuple(b - 1 for b in BOUNDARIES), top_level_ids=True)
 
-    def check_states(self, seen: Path, boundaries: tuple[int, ...] = BOUNDARIES, rank: int = 0) -> None:
-        """Every state that the draft was handed is that of its boundary, and of no other."""
-        observed = observed_states(seen, self.tokens, rank)
+    def check_states(self, seen: Path, boundaries: tuple[int, ...] = BOUNDARIES, **which: int) -> None:
+        """Every state that the draft was handed, in `which` rank and request, is that of its boundary and no other."""
+        observed = observed_states(seen, self.tokens, **which)
         assert len(observed) >= len(self.tokens) - 2
         _, faults = compare(split_states(observed, boundaries), self.reference, boundaries, 1e-4)
         assert not faults, faults
@@ -84,9 +101,8 @@ class Case:
     def job(self, draft: Path | None = None, **more: Any) -> Job:
         """A run of the case's prompt."""
         options = {**self.options, **more.pop("options", {})}
-        prompts = more.pop("prompts", [self.prompt])
-        more.setdefault("max_tokens", NEW_TOKENS)
-        return Job(str(self.folder), prompts, draft=None if draft is None else str(draft), options=options, **more)
+        own = {"prompts": [self.prompt], "max_tokens": NEW_TOKENS, **self.shown, **more}
+        return Job(str(self.folder), draft=None if draft is None else str(draft), options=options, **own)
 
     @property
     def prompt(self) -> list[int]:
@@ -104,14 +120,16 @@ def prompt_tokens(count: int = 20, start: int = 11) -> list[int]:
     return [1] + [(i * 37 + start) % 900 + 3 for i in range(count)]
 
 
-def greedy(model: Any, prompt: list[int], count: int, **inputs: Any) -> list[int]:
-    """The prompt and `count` greedy tokens, recomputed from scratch each time (no cache that could be wrong)."""
+def measure(model: Any, prompt: list[int], **pixels: Any) -> tuple[list[int], Reference]:
+    """The prompt with the greedy tokens after it, recomputed from scratch each time, and the states of the whole."""
     ids = list(prompt)
     with torch.no_grad():
-        for _ in range(count):
-            logits = model(input_ids=torch.tensor([ids]), use_cache=False, **inputs).logits
+        for _ in range(NEW_TOKENS):
+            logits = model(input_ids=torch.tensor([ids]), use_cache=False, **pixels).logits
             ids.append(int(logits[0, -1].argmax()))
-    return ids
+    whole = torch.tensor([ids])
+    inputs = {"input_ids": whole, "attention_mask": torch.ones_like(whole), **pixels}
+    return ids, reference_states(model, inputs, image_token(model.config))
 
 
 def config_of(name: str) -> dict[str, Any]:
@@ -129,14 +147,30 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
         config = config_of(name)
         folder = tmp_path_factory.mktemp(name) / "target"
         model = save_checkpoint(config, folder)
-        tokens = greedy(model, prompt_tokens(), NEW_TOKENS)
-        ids = torch.tensor([tokens])
-        reference = reference_states(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, None)
         # no room for pictures: the tower is then not profiled with one
         options = {"limit_mm_per_prompt": dict.fromkeys(kinds, 0)} if (kinds := modalities(config)) else {}
-        return Case(folder, tokens, reference, options)
+        return Case(folder, *measure(model, prompt_tokens()), options)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def picture_case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """Kimi-K2.5 with a picture between the words of its prompt."""
+    config = tiny_config("kimi_k25")
+    folder = tmp_path_factory.mktemp("picture") / "target"
+    model = save_checkpoint(config, folder)
+    add_processor(folder)
+    inputs = image_inputs(model, picture())
+    laid_out = inputs.pop("input_ids")[0].tolist()
+    inputs.pop("attention_mask")
+    modality = picture_modality(config)
+    shown = {
+        "prompts": [fold_placeholders(laid_out, config["image_token_id"])],
+        "pictures": [str(save_picture(picture(), folder.parent / "picture.png"))],
+        "modality": modality,
+    }
+    return Case(folder, *measure(model, laid_out, **inputs), {"limit_mm_per_prompt": {modality: 1}}, shown)
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from eagle_adapters.verify.vllm.session import ENVIRONMENT
 
 STARTS_WITHIN = 400
@@ -102,7 +100,6 @@ def serving(target: Path, draft: Path, log: Path, **environment: str) -> Iterato
             process.wait()
 
 
-@pytest.mark.timeout(500)
 def test_stock_does_not_start(cases, logs: Path) -> None:
     case = cases("gemma3")
     with serving(case.folder, case.draft(), logs / "serve-stock.log", EAGLE_ADAPTERS="off") as server:
@@ -111,7 +108,6 @@ def test_stock_does_not_start(cases, logs: Path) -> None:
     assert "does not support EAGLE3 interface" in server.said()
 
 
-@pytest.mark.timeout(500)
 def test_serves_with_its_worker_processes(cases, logs: Path) -> None:
     case = cases("gemma3")
     with serving(case.folder, case.draft(), logs / "serve-ours.log") as server:

@@ -16,7 +16,10 @@ class Observer:
     """Worker methods, called through `collective_rpc` by name."""
 
     def observe(self, folder: str) -> bool:
-        """Write every hand-over to the drafter into `folder` from now on; false when this worker has no drafter."""
+        """Write every hand-over to the drafter into `folder` from now on; false when this worker has no drafter.
+
+        One file for each request of the batch: rank, count of the hand-over, number of the request.
+        """
         runner: Any = self.model_runner  # type: ignore[attr-defined]
         drafter = getattr(runner, "drafter", None)
         propose = getattr(drafter, "propose", None)
@@ -31,15 +34,16 @@ class Observer:
             nonlocal count
             from safetensors.torch import save_file
 
-            file = target / f"rank{rank}-{count:05d}.safetensors"
-            save_file(
-                {
-                    "tokens": parts["target_token_ids"].detach().clone(),
-                    "positions": parts["target_positions"].detach().clone(),
-                    "states": parts["target_hidden_states"].detach().clone(),
-                },
-                file,
-            )
+            starts = parts["common_attn_metadata"].query_start_loc_cpu.tolist()
+            for request, start, end in zip(runner.input_batch.req_ids, starts, starts[1:], strict=False):
+                save_file(
+                    {
+                        "tokens": parts["target_token_ids"][start:end].clone(),
+                        "positions": parts["target_positions"][..., start:end].clone(),
+                        "states": parts["target_hidden_states"][start:end].clone(),
+                    },
+                    target / f"rank{rank}-{count:05d}-{request.partition('-')[0]}.safetensors",
+                )
             count += 1
             return propose(*args, **parts)
 

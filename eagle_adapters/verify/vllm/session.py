@@ -37,6 +37,8 @@ class Job:
         speculation: further entries of the speculative config.
         observe: folder for what the drafter is handed, or None.
         repeat: how often the prompts are generated (the second time meets the prefix cache).
+        pictures: for each prompt the file of its one picture; without any, only text is served.
+        modality: what the target calls a picture.
         environment: variables for this engine alone.
     """
 
@@ -48,6 +50,8 @@ class Job:
     speculation: Mapping[str, Any] = field(default_factory=dict)
     observe: str | None = None
     repeat: int = 1
+    pictures: Sequence[str] = ()
+    modality: str = "image"
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -104,9 +108,10 @@ def run_engine(job: Job) -> Outcome:
     from vllm import LLM, SamplingParams
 
     from eagle_adapters.verify.vllm.observer import EXTENSION
+    from eagle_adapters.verify.vllm.picture import shown
 
     options: dict[str, Any] = {
-        "skip_tokenizer_init": True,
+        "skip_tokenizer_init": not job.pictures,  # whoever lays out a picture asks for its placeholder
         "dtype": "float32",
         "max_model_len": 256,
         "max_num_seqs": 4,
@@ -135,6 +140,8 @@ def run_engine(job: Job) -> Outcome:
             llm.collective_rpc("observe", args=(job.observe,))
         sampling = SamplingParams(temperature=0, max_tokens=job.max_tokens, ignore_eos=True, detokenize=False)
         prompts: Any = [{"prompt_token_ids": list(ids)} for ids in job.prompts]
+        for prompt, file in zip(prompts, job.pictures, strict=False):
+            prompt["multi_modal_data"] = shown(file, job.modality)
         for _ in range(job.repeat):
             started = time.perf_counter()
             outputs = llm.generate(prompts, sampling, use_tqdm=False)

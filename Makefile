@@ -7,7 +7,7 @@ SGLANG := .venv-sglang/bin
 DOCS := .venv-docs/bin
 CODE := eagle_adapters tests benchmarks hatch_build.py .ci
 
-.PHONY: setup pair demo test test-pair lint format pages docs bench test-vllm test-sglang clean
+.PHONY: setup pair demo test test-pair lint format pages docs bench bench-vllm bench-sglang test-vllm test-sglang clean
 
 setup:  ## make .venv with everything for development
 	@$(PYTHON) .ci/env.py core
@@ -44,6 +44,14 @@ docs: pages  ## build the site
 
 bench: setup  ## print the figures of the benchmarks
 	@for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; $(CORE)/python $$script || exit 1; done
+
+bench-vllm:  ## print the figures of the benchmarks that need vLLM: minutes, on an idle machine
+	@$(PYTHON) .ci/env.py vllm
+	@for script in $(sort $(wildcard benchmarks/vllm/*.py)); do echo "== $$script"; $(VLLM)/python $$script || exit 1; done
+
+bench-sglang:  ## print the figures of the benchmarks that need SGLang
+	@$(PYTHON) .ci/env.py sglang
+	@for script in $(sort $(wildcard benchmarks/sglang/*.py)); do echo "== $$script"; $(SGLANG)/python $$script || exit 1; done
 
 test-vllm:  ## the suite that runs in a real vLLM
 	@$(PYTHON) .ci/env.py vllm

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eagle_adapters.cli.prompts import read_prompts
 from eagle_adapters.cli.app import run
+from eagle_adapters.cli.prompts import read_prompts
 from eagle_adapters.errors import DataError
 from eagle_adapters.testing.pair import Pair, prompts
 

@@ -26,6 +26,10 @@ ARCHITECTURES = (
     # decoder captures, setter and `get_embed_and_head` are missing
     "arcee",
     "glm4",
+    # decoder captures for DFlash only
+    "laguna",
+    # native hook, but no `get_embed_and_head`
+    "qwen2_moe",
     # pair, range loop
     "olmoe",
     "stablelm",

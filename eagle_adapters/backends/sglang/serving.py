@@ -42,7 +42,10 @@ def adapt_model(model: Any, model_config: Any) -> None:
             reasons = tuple(error.diagnostics)
         except Exception as error:  # the plug-in must never break serving by itself: the hook says what went wrong
             logger.exception("eagle-adapters failed on %s", cls.__qualname__)
-            reasons = (Diagnostic("EA999", f"adapting {cls.__qualname__} failed", found=repr(error)),)
+            next_step = "report this with the log; EAGLE_ADAPTERS=off serves it as stock SGLang does"
+            reasons = (
+                Diagnostic("EA999", f"adapting {cls.__qualname__} failed", found=repr(error), next_step=next_step),
+            )
     refuse(cls, reasons)
 
 

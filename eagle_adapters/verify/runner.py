@@ -67,7 +67,11 @@ class Runner(Protocol):
         """Whether it can give a target of this `model_type` a `Prompt` with a picture."""
 
     def remarks(self) -> Sequence[Diagnostic]:
-        """What a reader of the evidence has to know about how the engine was run: notes."""
+        """What a reader of the evidence has to know about how the engine is run: notes.
+
+        Raises:
+            AdaptationError: EA614, EA615, it cannot be run here.
+        """
 
     def run(
         self, checkpoint: Path, prompts: Sequence[Prompt], boundaries: Sequence[int], max_new_tokens: int

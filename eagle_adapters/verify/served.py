@@ -70,7 +70,12 @@ class ServedRunner(ABC, Generic[SessionT]):
         """
 
     def remarks(self) -> Sequence[Diagnostic]:
-        """None, unless an engine has some."""
+        """None, unless an engine has some.
+
+        Raises:
+            AdaptationError: EA614, the engine is not installed.
+        """
+        self._check_installed()
         return ()
 
     def run(

@@ -51,8 +51,9 @@ def verify(
     Raises:
         DataError: EA102, EA103, EA106 the target is neither.
         BoundaryError: EA001, EA002.
-        AdaptationError: as `eagle_adapters.wrap`.
+        AdaptationError: as `eagle_adapters.wrap`; EA612, EA614, EA615, the engine did not serve or cannot run here.
     """
+    remarks = runner.remarks()  # first: an engine that cannot run here is said before anything is computed
     with tempfile.TemporaryDirectory(prefix="eagle-adapters-") as folder:
         family, checkpoint = _checkpoint(target, Path(folder), seed)
         model = load_model(checkpoint)
@@ -62,7 +63,7 @@ def verify(
         asked = check_boundaries(range(n + 1) if boundaries is None else sorted(boundaries), n)
         prompts, findings = _prompts(model, runner, image, seed)
         captured = runner.run(checkpoint, prompts, [int(b) for b in asked], max_new_tokens)
-        findings += runner.remarks()
+        findings += remarks
         results = []
         for prompt, capture in zip(prompts, captured, strict=True):
             reference = reference_states(model, _extended(model, prompt, capture), image_token(model.config))

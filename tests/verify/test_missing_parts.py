@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eagle_adapters.errors import AdaptationError
-from eagle_adapters.verify import runner_for, served
+from eagle_adapters.verify import runner_for, served, verification, verify
 from eagle_adapters.verify.sglang.kernels import find_kernels
 
 STAND_IN = Path(__file__).parents[1] / "sglang" / "standin"
@@ -21,10 +21,11 @@ def _forget_kernels():
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_an_engine_that_is_not_installed(engine, monkeypatch, tmp_path) -> None:
+def test_an_engine_that_is_not_installed_is_said_before_anything_is_computed(engine, monkeypatch) -> None:
     monkeypatch.setattr(served, "find_spec", lambda name: None)
+    monkeypatch.setattr(verification, "load_model", lambda checkpoint: pytest.fail("a model was built"))
     with pytest.raises(AdaptationError) as caught:
-        runner_for(engine).run(tmp_path, [], [2], 4)
+        verify("llama", runner_for(engine))
     assert caught.value.code == "EA614"
     assert f"eagle-adapters[{engine}]" in str(caught.value)
 
@@ -42,6 +43,7 @@ def test_sglang_without_kernels_names_the_error_and_the_way_out(monkeypatch, tmp
 
 
 def test_a_stand_in_is_named_in_the_evidence(monkeypatch) -> None:
+    monkeypatch.setattr(served, "find_spec", lambda name: object())
     monkeypatch.setenv("PYTHONPATH", str(STAND_IN))
     (remark,) = runner_for("sglang").remarks()
     assert (remark.code, remark.severity) == ("EA616", "note")

@@ -30,9 +30,14 @@ class SGLangRunner(ServedRunner["Session"]):
         return BACKEND.version() or "not installed"
 
     def remarks(self) -> Sequence[Diagnostic]:
-        """Whose kernels were used, when they were not SGLang's."""
+        """Whose kernels are used, when they are not SGLang's.
+
+        Raises:
+            AdaptationError: EA614, EA615, SGLang is not installed, or its CPU kernels cannot be loaded.
+        """
+        before = super().remarks()
         stand_in = find_kernels()
-        return (remark(stand_in),) if stand_in else ()
+        return (*before, remark(stand_in)) if stand_in else before
 
     def start(self) -> Session:
         """A process that runs engines.

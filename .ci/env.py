@@ -77,7 +77,15 @@ def link_commands(folder: Path, packages: Path, shared: Path) -> None:
     for distribution in distributions(path=[str(shared)]):
         for point in distribution.entry_points.select(group="console_scripts"):
             first = point.attr.partition(".")[0]
-            script = f"#!{commands}/python\nimport sys\nfrom {point.module} import {first}\nsys.exit({point.attr}())\n"
+            # The guard is for commands whose processes spawn others: each of these imports the script again.
+            lines = (
+                f"#!{commands}/python",
+                "import sys",
+                f"from {point.module} import {first}",
+                'if __name__ == "__main__":',
+                f"    sys.exit({point.attr}())",
+            )
+            script = "\n".join(lines) + "\n"
             (commands / point.name).write_text(script, "utf-8")
             (commands / point.name).chmod(0o755)
     for program in (packages / "bin").iterdir():  # what is left is no Python script: ruff, for one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +181,9 @@ def _judge(
         findings += _explain(target, name, answer, wanted=engine is not None or answer.status is Status.BLOCKED)
     if engine is None and answers[chosen].status is not Status.BLOCKED:
         # the other engine's refusal must not count against the one that works
-        findings = [_soften(finding) if finding.code == "EA772" else finding for finding in findings]
+        findings = [
+            replace(finding, severity=Severity.NOTE) if finding.code == "EA772" else finding for finding in findings
+        ]
     errors = any(finding.severity is Severity.ERROR for finding in findings)
     status = Status.BLOCKED if errors else answers[chosen].status
     misread = any(finding.code == "EA716" and finding.severity is not Severity.NOTE for finding in findings)
@@ -231,7 +233,3 @@ def _explain(target: TargetSpec, engine: str, answer: Support, *, wanted: bool) 
             next_step=None if blocked else f"pip install eagle-adapters in the environment of {engine}",
         )
     ]
-
-
-def _soften(finding: Diagnostic) -> Diagnostic:
-    return Diagnostic(**{**{name: getattr(finding, name) for name in Diagnostic.__slots__}, "severity": Severity.NOTE})

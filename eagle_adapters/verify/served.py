@@ -75,7 +75,16 @@ class ServedRunner(ABC, Generic[SessionT]):
         Raises:
             AdaptationError: EA614, the engine is not installed.
         """
-        self._check_installed()
+        if find_spec(self.engine) is None:
+            raise AdaptationError(
+                Diagnostic(
+                    "EA614",
+                    f"{self.engine} is not installed in the environment of this command",
+                    expected=f"the package {self.engine} beside eagle-adapters",
+                    found=sys.prefix,
+                    next_step=f"pip install 'eagle-adapters[{self.engine}]', or run the engine's environment's command",
+                )
+            )
         return ()
 
     def run(
@@ -84,9 +93,8 @@ class ServedRunner(ABC, Generic[SessionT]):
         """Serve every prompt with a random draft at `boundaries`, and give the states that reached that draft.
 
         Raises:
-            AdaptationError: EA612, the engine failed; its own error is in `found`. EA614, it is not installed.
+            AdaptationError: EA612, the engine failed; its own error is in `found`.
         """
-        self._check_installed()
         with tempfile.TemporaryDirectory(prefix="eagle-adapters-") as scratch, self.start() as session:
             folder = Path(scratch)
             shutil.copytree(checkpoint, folder / "target")
@@ -104,18 +112,6 @@ class ServedRunner(ABC, Generic[SessionT]):
                     raise AdaptationError(dead) from error
                 captured.append(Captured(prompt.name, tokens, split_states(found, boundaries)))
             return captured
-
-    def _check_installed(self) -> None:
-        if find_spec(self.engine) is None:
-            raise AdaptationError(
-                Diagnostic(
-                    "EA614",
-                    f"{self.engine} is not installed in the environment of this command",
-                    expected=f"the package {self.engine} beside eagle-adapters",
-                    found=sys.prefix,
-                    next_step=f"pip install 'eagle-adapters[{self.engine}]', or run the engine's environment's command",
-                )
-            )
 
 
 def split_states(found: Mapping[int, Any], boundaries: Sequence[int]) -> dict[int, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from eagle_adapters.backends.vllm.weights import shapes
 from eagle_adapters.codegen.compile import source_digest
-from eagle_adapters.diagnostics import Diagnostic
+from eagle_adapters.diagnostics import Diagnostic, Severity
 from eagle_adapters.errors import AdaptationError
 from eagle_adapters.plan import Plan
 
@@ -62,17 +63,7 @@ def check_class(config: Any, cls: type, plan: Plan, boundaries: list[int]) -> No
     for finding in plan.findings:
         next_step = _trespass(config, finding.code)
         if next_step is not None:
-            raise AdaptationError(
-                Diagnostic(
-                    finding.code,
-                    finding.message,
-                    expected=finding.expected,
-                    found=finding.found,
-                    where=finding.where,
-                    consequence=finding.consequence,
-                    next_step=next_step,
-                )
-            )
+            raise AdaptationError(dataclasses.replace(finding, severity=Severity.ERROR, next_step=next_step))
 
 
 def mark_generated(config: Any, plan: Plan) -> None:
